@@ -67,6 +67,7 @@ def hooks_of(model):
 def cases(torch):
     """How a model is sharded, micro-steps, and what of the settings has to be read off it."""
     from sharded_models import MODELS
+    from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import MixedPrecisionPolicy
 
     make, blocks, _, (first, last) = MODELS["decoder"]
@@ -91,20 +92,27 @@ def cases(torch):
             layer.set_modules_to_backward_prefetch(layers[max(i - 2, 0) : i][::-1])
         return model
 
+    def compiled():
+        model = make()
+        for layer in model.layers:
+            layer.compile(backend="aot_eager")
+        return model
+
     pairs = [blocks[:2], blocks[2:]]
     ends = [first, *each, last]
     nested = [["layers.0.mlp"], ["layers.0"], ["layers.1.mlp", "layers.2.mlp"], ["layers.1", "layers.2"]]
     half = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
     yield "plain", lambda: fully_sharded(make(), each), 1, default
     yield "pairs", lambda: fully_sharded(make(), pairs), 1, {**default, "groups": pairs}
-    yield "root", lambda: fully_sharded(make(), []), 1, {**default, "groups": []}
+    in_root = {"layers_per_group": 0, **{key: value for key, value in default.items() if key != "groups"}}
+    yield "root", lambda: fully_sharded(make(), []), 1, in_root
     yield "kept", lambda: fully_sharded(make(), each, reshard_after_forward=False), 1, {
         **default,
         "reshard_after_forward": False,
     }
     yield "root_too", lambda: fully_sharded(make(), each, reshard_after_forward=True), 1, {
         **default,
-        "reshard_after_forward": "root_too",
+        "reshard_root": True,
     }
     yield "ends", lambda: fully_sharded(make(), ends), 1, {**default, "groups": ends}
     # In the order of modules, whatever that of the calls.
@@ -121,10 +129,30 @@ def cases(torch):
         "parameter_dtype": "bfloat16",
         "reduce_dtype": "float32",
     }
+    # Two replicas of one rank each: nothing is gathered, gradients are all-reduced.
+    mesh = init_device_mesh("cpu", (RANKS, 1), mesh_dim_names=("replicate", "shard"))
+    yield "hybrid", lambda: fully_sharded(make(), each, mesh=mesh), 1, {**default, "shard_ranks": 1}
+    if sys.version_info < (3, 15):
+        yield "compiled", lambda: fully_sharded(compiled(), each), 1, default
     yield "accumulated", lambda: fully_sharded(make(), each), 3, {**default, "gradient_sync": "last_micro_step"}
 
 
-def check_harmless(torch, folder, rank):
+def run(binary, *arguments):
+    done = subprocess.run([binary, *map(str, arguments)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def check_predicted(binary, name, file, sharding):
+    """As it was sharded; where both ends are in groups nothing is left for the root."""
+    prediction = json.loads(run(binary, "predict", file, "--json", "-"))
+    configured = prediction["configured"]
+    assert configured["groups"] == len(sharding.get("groups", [])) + (name != "ends"), f"{name}: {configured['groups']}"
+    assert configured["forward_ms"] > 0 < configured["backward_ms"], configured
+    assert any("a placeholder that nobody measured" in note for note in prediction["notes"]), prediction["notes"]
+
+
+def check_harmless(torch, folder, rank, binary):
     original = torch.autograd.backward
     for name, make, micro_steps, sharding in cases(torch):
         file = folder / f"{name}.json"
@@ -136,18 +164,20 @@ def check_harmless(torch, folder, rank):
         assert hooks_of(model) == hooks_of(untouched), f"{name}: hooks are left"
         if rank == 0:
             check_captured(name, json.loads(file.read_text()), model, micro_steps, sharding)
+            check_predicted(binary, name, file, sharding)
 
 
 def check_captured(name, document, model, micro_steps, sharding):
     workload, found = document["workload"], document["sync"]["sharding"]
     assert found == sharding, f"{name}: {found}, expected {sharding}"
-    assert document["sync"]["strategy"] == "fsdp" and document["cluster"]["ranks"] == RANKS
+    assert document["sync"]["strategy"] == ("hsdp" if "shard_ranks" in sharding else "fsdp"), document["sync"]
+    assert document["cluster"]["ranks"] == RANKS, document["cluster"]
     assert document["step"]["accumulation"] == micro_steps and document["step"]["optimizer_ms"] > 0, document["step"]
     shapes = {g["name"]: g["shape"] for g in workload["gradients"]}
     assert shapes == {n: list(p.shape) for n, p in model.named_parameters()}, shapes
     ready = [n for o in workload["backward_operations"] for n in o.get("ready", [])]
     assert sorted(ready) == sorted(shapes), f"{name}: every gradient is ready once: {ready}"
-    modules = {m for names in sharding["groups"] for m in names}
+    modules = {m for names in sharding.get("groups", []) for m in names}
     for way in ("forward", "backward"):
         names = [o["name"].removesuffix(way).rstrip() for o in workload[f"{way}_operations"]]
         assert set(names) - {"", "(loss)"} == modules, f"{name}: {names}"
@@ -213,7 +243,7 @@ def check_what_is_timed(torch, folder, rank):
 
 
 def check_events(torch, folder, rank):
-    """What a GPU would do, on events that are not there: none is read before all that happened before it was waited for."""
+    """What a GPU would do, on events that are not there: none is read before the device has been waited for."""
     import bucketwise.torch.capture_pytorch as captures
 
     waited = [0.0]
@@ -264,7 +294,8 @@ def check_refused(torch, folder):
         except ValueError as error:
             assert str(error).startswith("bucketwise: ") and text in str(error), error
 
-    refused(FullyShardedDataParallel(Decoder(), device_id=torch.device("cpu")), "FullyShardedDataParallel are not simulated")
+    flat = FullyShardedDataParallel(Decoder(), device_id=torch.device("cpu"))
+    refused(flat, "FullyShardedDataParallel are not simulated")
     blocks_only = Decoder()
     torch.distributed.fsdp.fully_shard(blocks_only.layers[0])
     refused(blocks_only, "give the module for which it was called last")
@@ -277,7 +308,7 @@ def check_refused(torch, folder):
     refused(tensor_parallel, "tensor parallelism are not simulated")
 
 
-def check_collectives(folder):
+def check_collectives(folder, binary):
     """Records for `bucketwise calibrate`, of all sizes that were asked for."""
     import torch.distributed as dist
     from bucketwise.torch import time_collectives
@@ -292,6 +323,8 @@ def check_collectives(folder):
         kinds = ("allgather", "reducescatter", "allreduce")
         assert sizes == [(kind, 1 << shift) for kind in kinds for shift in (12, 14, 16)], sizes
         assert all(r["ranks"] == RANKS and min(r["samples_us"]) > 0 for r in records)
+        run(binary, "calibrate", file, "-o", folder / "link.json")
+        assert {"all_gather", "reduce_scatter"} <= set(json.loads((folder / "link.json").read_text()))
 
 
 def check_alone(root, folder):
@@ -309,16 +342,15 @@ def check_alone(root, folder):
         )
         shutil.copy(root / "python" / "bucketwise" / "torch" / name, folder)
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-        done = subprocess.run(
-            [sys.executable, "-c", script], cwd=folder, env=environment, check=True, capture_output=True, text=True, timeout=100
-        )
+        options = {"cwd": folder, "env": environment, "check": True, "timeout": 100}
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, **options)
         if name == "capture_pytorch.py":
             assert "copy capture_sharded.py too" in done.stdout, done.stdout
     document = json.loads((folder / "alone.json").read_text())
     assert document["workload"]["gradients"][0]["shape"] == [2, 2] and document["cluster"]["ranks"] == 1
 
 
-def run_rank(rank, port, root, folder):
+def run_rank(rank, port, binary, root, folder):
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), CUDA_VISIBLE_DEVICES="", OMP_NUM_THREADS="1")
     sys.path.insert(0, str(root / "python"))
     import torch
@@ -326,11 +358,11 @@ def run_rank(rank, port, root, folder):
 
     torch.set_num_threads(1)
     dist.init_process_group("gloo", rank=rank, world_size=RANKS)
-    check_harmless(torch, folder, rank)
+    check_harmless(torch, folder, rank, binary)
     check_what_is_timed(torch, folder, rank)
     check_events(torch, folder, rank)
     check_refused(torch, folder)
-    check_collectives(folder)
+    check_collectives(folder, binary)
     dist.barrier()
     os._exit(0)
 
@@ -341,7 +373,7 @@ def main():
         print("check_capture_sharded: skipped: PyTorch with fully_shard is not installed for this Python")
         sys.exit(77)
     if len(sys.argv) == 6:
-        run_rank(int(sys.argv[3]), int(sys.argv[4]), Path(sys.argv[2]), Path(sys.argv[5]))
+        run_rank(int(sys.argv[3]), int(sys.argv[4]), sys.argv[1], Path(sys.argv[2]), Path(sys.argv[5]))
     if len(sys.argv) != 3:
         sys.exit(__doc__)
     with tempfile.TemporaryDirectory() as name:

@@ -7,9 +7,9 @@ usage: compare_with_fsdp2.py --bucketwise BINARY [-o FOLDER] [--rounds 12] [--ra
                              [--again: judge anew what was measured into FOLDER before]
 
 Two ranks of real PyTorch over Gloo on a shaped link, each on a core of its own (compare_with_ddp.py, whose module this
-builds on), train a decoder of 8 layers and 15 million parameters. In every round, in a seeded random order: a step with
+builds on), train a decoder of 8 layers and 12 million parameters. In every round, in a seeded random order: a step with
 every setting (what is predicted, never fitted to), and what a prediction is made of: passes that bucketwise.torch
-captures of a model with one layer per group, isolated all-gathers, reduce-scatters and all-reduces, and all-reduces
+captures of a model with one layer per group, isolated all-gathers, reduce-scatters and all-reduces, and all-gathers
 beside backward. With Gloo all of FSDP2's collectives block the host but asynchronous all-gathers, so times add up, and
 collectives count by their means.
 
@@ -172,6 +172,18 @@ class ShardedRank(base.Rank):
             "peak_memory_bytes": 0,
         }
 
+    def queued_all_reduces_us(self, size, count):
+        """From end to end, of all-gathers, which alone run beside computing: one at a time, as with one group ahead."""
+        whole, times = base.torch.zeros(size // 4), []
+        for _ in range(int(count)):
+            begin = time.perf_counter()
+            base.dist.all_gather_into_tensor(whole, whole.chunk(base.RANKS)[self.rank], async_op=True).wait()
+            times.append(1e6 * (time.perf_counter() - begin))
+        return times
+
+    def contended(self, size):
+        return {**super().contended(size), "collective": "allgather"}
+
     def run(self, seed):
         order = random.Random(seed)
         work = [lambda n=name: ("steps", self.judged(n)) for name in self.wrapped]
@@ -243,8 +255,8 @@ def predicted(options, folder, sharding):
     scenario["cluster"]["link"] = json.loads((folder / "link.json").read_text())
     with tempfile.TemporaryDirectory() as name:
         base.write_json(Path(name, "scenario.json"), scenario)
-        prediction = json.loads(base.run(options.bucketwise, "predict", Path(name, "scenario.json"), "--json", "-"))
-    return prediction.get("configured", prediction["default"])
+        text = base.run(options.bucketwise, "predict", Path(name, "scenario.json"), "--json", "-")
+    return json.loads(text)["configured"]
 
 
 def measured_steps(folder):

@@ -4,10 +4,10 @@
 usage: record_sharded.py -o FOLDER [--models perceptron,decoder,...]
        record_sharded.py --check FOLDER [--models ...]: nothing is written; whether what is installed does the same
 
-Every model under every setting, on 2 and on 4 ranks that are processes of this machine and meet over Gloo. In a step that
-has settled, the third, the calls of rank 0 are noted in their order, which must be that of all ranks, and the bytes that
-hold parameters and gradients. Nothing here is random but the numbers in tensors, and no time is measured. Checking is skipped (exit code 77) without the
-PyTorch of the recording.
+Every model under every setting, on 2 and on 4 ranks that are processes of this machine and meet over Gloo. In a step
+that has settled, the third, the calls of rank 0 are noted in their order, which must be that of all ranks, and the
+bytes that hold parameters and gradients. Nothing here is random but the numbers in tensors, and no time is measured.
+Checking is skipped (exit code 77) without the PyTorch of the recording.
 """
 
 import argparse
@@ -108,7 +108,11 @@ def cases(blocks, child, ends):
         apart = [first[:1], *of_size(1).get("groups", chunks(blocks, 1)), last]
         found += [
             ("ends in groups of their own", 2, {"groups": apart}),
-            ("ends in groups of their own, prefetch of 1", 2, {"groups": apart, "forward_prefetch": 1, "backward_prefetch": 1}),
+            (
+                "ends in groups of their own, prefetch of 1",
+                2,
+                {"groups": apart, "forward_prefetch": 1, "backward_prefetch": 1},
+            ),
             ("ends in groups of their own, kept after forward", 2, {"groups": apart, "reshard_after_forward": False}),
             ("nothing in the root", 2, {"groups": [first, *apart[1:]]}),
         ]

@@ -182,7 +182,8 @@ class Recorder:
     def _cast(self, original):
         def replaced(params):
             inputs = original(params)
-            shards = [getattr(p, name, None) for p in params for name in ("_sharded_param_data", "_sharded_post_forward_param_data")]
+            places = ("_sharded_param_data", "_sharded_post_forward_param_data")
+            shards = [getattr(param, place, None) for param in params for place in places]
             own = {shard.untyped_storage()._cdata for shard in shards if shard is not None}
             for tensor in (tensor for tensors in inputs for tensor in tensors):
                 if tensor.untyped_storage()._cdata not in own:

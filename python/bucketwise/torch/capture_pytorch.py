@@ -173,7 +173,7 @@ class _Capture:
         self.synchronised = []  # numbers of passes, those that do not count too
         self.original = self.replacement = None  # of torch.autograd.backward
         self.wrapper = None  # that calls backward, if one does
-        self.sees_optimizer = False
+        self.sees_optimizer = self.has_optimizer = False
         self.is_compiled = None  # by torch.compile, once the first pass has told
         self.hooks.append(self.module.register_forward_pre_hook(self._begin_forward))
         atexit.register(self._ended_early)
@@ -260,8 +260,18 @@ class _Capture:
 
         return stamp
 
-    def _stamp_optimizer(self, *_):
-        if self.current is not None and self.current.backward_end is not None:
+    def _stamp_optimizer(self, optimizer, *_):
+        """Of a script's optimizers those that hold this model's parameters; all, as long as none does, as one may hold
+        copies of them."""
+        if self.current is None or self.current.backward_end is None:
+            return
+        own = {id(parameter) for _, parameter in self.parameters}
+        is_own = any(id(p) in own for group in optimizer.param_groups for p in group["params"])
+        if is_own and not self.has_optimizer:
+            self.has_optimizer = True
+            for one in [*self.passes, self.current]:
+                one.optimizer = []
+        if is_own or not self.has_optimizer:
             self.current.optimizer.append(self.clock.now())
 
     def _backward(self, *args, **kwargs):

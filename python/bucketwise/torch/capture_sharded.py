@@ -14,7 +14,7 @@ measured at the end, on a buffer of the largest group's size: the link's copy_gb
 While collectives run beside computing they slow it down by an unknown amount. On a CPU nothing runs beside unless
 unsharding is asynchronous; on a GPU something does, and the scenario says so.
 
-Times are rank 0's. Nothing under torch.compile is captured.
+Times are rank 0's. Under torch.compile a graph ends where FSDP2's hooks are, so operations are cut there too.
 """
 
 import collections
@@ -202,6 +202,9 @@ class _ShardedCapture(common._Capture):
             if self.open is not None:
                 self.open.ready.append(name)
 
+    def _pieces(self, *_, **__):
+        return []  # of what is compiled none reaches beyond a module of a group
+
     def _begin_backward(self):
         super()._begin_backward()
         self.ends_in_callback = False
@@ -250,13 +253,10 @@ class _ShardedCapture(common._Capture):
             "cluster": self._cluster(),
             "sync": {
                 "strategy": "fsdp" if _replicas(group) == 1 else "hsdp",
-                "pytorch_version": torch.__version__,
                 "sharding": self._sharding(passes),
             },
             "step": self._step(passes),
         }
-        if self.wrapper is not None:
-            document["sync"]["framework"] = self.wrapper
         if not self.clock.on_device:
             document["workload"]["host_is_device"] = True
         copied = self._copied_gb_per_s()
@@ -312,8 +312,9 @@ class _ShardedCapture(common._Capture):
 
     def _sharding(self, passes):
         wrapped = [state for state in self.states if state is not self.states[0] and _groups(state)]
-        sharding = {"groups": [[self.names[module] for module in state._modules] for state in wrapped]}
-        sharding["reshard_after_forward"] = self._reshard_after_forward()
+        groups = [[self.names[module] for module in state._modules] for state in wrapped]
+        sharding = {"groups": groups} if groups else {"layers_per_group": 0}
+        sharding.update(self._resharding())
         for way in ("forward", "backward"):
             depth = max((len(_ahead(state, way)) for state in self.states), default=0)
             sharding[f"{way}_prefetch"] = depth or (0 if way == "forward" else 1)
@@ -326,14 +327,20 @@ class _ShardedCapture(common._Capture):
         sharding["reshard_after_backward"] = all(p.reshards for p in passes)
         if _replicas(self.groups[0]) > 1:
             sharding["shard_ranks"] = self._shard_ranks()
+            if not all(p.all_reduces for p in passes):
+                sharding["all_reduce"] = "last_micro_step"
         return sharding
 
-    def _reshard_after_forward(self):
+    def _resharding(self):
         """Of the groups but the root's; if they differ, of most."""
         found = collections.Counter(_kept(g) for state in self.states[1:] for g in _groups(state))
-        kept = found.most_common(1)[0][0] if found else True
-        of_root = [_kept(group) for group in _groups(self.states[0])]
-        return "root_too" if kept is True and of_root and of_root[0] is not False else kept
+        after = found.most_common(1)[0][0] if found else True
+        resharding = {"reshard_after_forward": after is not False}
+        if after not in (True, False):
+            resharding["reshard_ranks"] = after
+        if after is True and any(_kept(group) is not False for group in _groups(self.states[0])):
+            resharding["reshard_root"] = True
+        return resharding
 
     def _dtypes(self):
         param = next(p for g in self.groups for p in g.fsdp_params if p.sharded_param.requires_grad)
@@ -407,13 +414,11 @@ class _ShardedCapture(common._Capture):
         kept = {_kept(g) for state in self.states[1:] for g in _groups(state)}
         if len(kept) > 1:
             caveats.append("groups differ in reshard_after_forward: it is taken for that of most")
-        caveats += [f"{what} is not simulated" for what in self._not_simulated(passes)]
+        caveats += [f"{what} is not simulated" for what in self._not_simulated()]
         return caveats
 
-    def _not_simulated(self, passes):
+    def _not_simulated(self):
         groups = self.groups
-        if not all(p.all_reduces for p in passes):
-            yield "set_requires_all_reduce"
         if any(getattr(g.mesh_info, "reduce_scatter_process_group", None) for g in groups):
             yield "set_separate_reduce_scatter_group"
         if not all(getattr(g, "unshard_in_backward", True) for g in groups):
@@ -444,8 +449,8 @@ class _ShardedCapture(common._Capture):
         sharding, workload = document["sync"]["sharding"], document["workload"]
         us = {way: sum(o["device_us"] for o in workload[f"{way}_operations"]) for way in ("forward", "backward")}
         common.say(
-            f"wrote {self.path}: {len(workload['gradients'])} parameters, {len(sharding['groups'])} groups beside the root, "
-            f"forward {1e-3 * us['forward']:.4g} ms, backward {1e-3 * us['backward']:.4g} ms without collectives and "
+            f"wrote {self.path}: {len(workload['gradients'])} parameters, {len(sharding.get('groups', []))} groups beside "
+            f"the root, forward {1e-3 * us['forward']:.4g} ms, backward {1e-3 * us['backward']:.4g} ms without collectives and "
             f"copies, medians of {passes} passes"
         )
         missing = ["the link, a placeholder"]
@@ -475,7 +480,7 @@ def _replicas(group):
 
 
 def _kept(group):
-    """`reshard_after_forward` of one group."""
+    """`reshard_after_forward` of one group: False, True or a number of ranks."""
     after = group.post_forward_mesh_info
     if after is None:
         return False

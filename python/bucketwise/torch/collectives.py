@@ -33,7 +33,8 @@ def time_collectives(path, group=None, *, largest=256 * MIB, device=None):
         with open(unfinished, "w") as file:
             file.writelines(json.dumps(record) + "\n" for record in records)
         os.replace(unfinished, path)
-        capture_pytorch.say(f"wrote {path}: {len(timing.sizes)} sizes of each of {', '.join(KINDS)} on {timing.ranks} ranks")
+        sizes = f"{len(timing.sizes)} sizes of each of {', '.join(KINDS)}"
+        capture_pytorch.say(f"wrote {path}: {sizes} on {timing.ranks} ranks")
 
 
 class _Timing:
