@@ -1,5 +1,7 @@
 #include "cli/sharded_predict.h"
 
+#include <optional>
+#include <string>
 #include <vector>
 
 #include <fmt/format.h>
@@ -32,11 +34,30 @@ void refuse_options_about_caps(const po::variables_map& values, const Scenario& 
     if (!values["bucket-cap"].defaulted()) {
         refuse("bucket-cap");
     }
-    for (const char* option : {"plan", "for", "framework", "percentiles", "draws"}) {
+    for (const char* option : {"for", "framework", "percentiles", "draws"}) {
         if (values.count(option) != 0) {
             refuse(option);
         }
     }
+}
+
+// Whether groups of any sizes are asked for.
+bool wants_optimal_groups(const po::variables_map& values, const Scenario& scenario) {
+    const std::string plan = text_or_empty(values, "plan");
+    if (!plan.empty() && plan != "optimal") {
+        throw UsageError{fmt::format("--plan: expected optimal, got {}", plan)};
+    }
+    if (!plan.empty() && scenario.sharding->strategy == ShardedStrategy::zero3) {
+        throw UsageError{"--plan: expected a strategy with groups, got zero3"};
+    }
+    return !plan.empty();
+}
+
+std::optional<OptimalGroups> find_optimal_groups(const Scenario& scenario,
+                                                 const ShardedInput& input,
+                                                 const ShardedPrediction& prediction) {
+    PercentLine line("searching groups");
+    return optimal_groups(scenario, input, prediction, [&](double done) { line(done); });
 }
 
 ShardedPrediction predict_with_progress(const Scenario& scenario, const ShardedInput& input) {
@@ -63,8 +84,10 @@ std::string trace_of(const Scenario& scenario, const ShardedInput& input) {
 std::vector<StrategyRow> compared_strategies(const po::variables_map& values,
                                              const Scenario& scenario) {
     std::vector<ComparedStrategy> strategies;
-    for (const std::string& name :
-         split_at_commas(text_or_empty(values, "compare-strategies"))) {
+    if (values.count("compare-strategies") == 0) {
+        return {};
+    }
+    for (const std::string& name : split_at_commas(text_value(values, "compare-strategies"))) {
         strategies.push_back(choice_named(name, every<ComparedStrategy>, "--compare-strategies"));
     }
     return compare_strategies(scenario, strategies);
@@ -73,8 +96,13 @@ std::vector<StrategyRow> compared_strategies(const po::variables_map& values,
 int predict_sharded_scenario(const CommandLine& line, const Scenario& scenario) {
     const po::variables_map& values = line.values;
     refuse_options_about_caps(values, scenario);
+    const bool with_optimum = wants_optimal_groups(values, scenario);
     const ShardedInput input = sharded_input(scenario);
     const ShardedPrediction prediction = predict_with_progress(scenario, input);
+    std::optional<OptimalGroups> optimum;
+    if (with_optimum) {
+        optimum = find_optimal_groups(scenario, input, prediction);
+    }
     ShardedInput best = input;
     best.request = prediction.advised().request;
     const std::vector<ShardedSetting> settings = sharded_settings(best);
@@ -82,6 +110,9 @@ int predict_sharded_scenario(const CommandLine& line, const Scenario& scenario) 
     std::vector<OutputText> outputs;
     if (values.count("json") != 0) {
         Json json = to_json(scenario, prediction, settings);
+        if (optimum) {
+            json["optimal"] = to_json(*optimum);
+        }
         if (!compared.empty()) {
             json["strategies"] = to_json(compared);
         }
@@ -90,7 +121,13 @@ int predict_sharded_scenario(const CommandLine& line, const Scenario& scenario) 
     if (values.count("trace") != 0) {
         outputs.push_back({text_value(values, "trace"), trace_of(scenario, best)});
     }
-    write_outputs(outputs, text_report(scenario, prediction, settings) +
+    std::string optimal;
+    if (optimum) {
+        ShardedInput groups = input;
+        groups.request = optimum->evaluation.request;
+        optimal = optimal_text(prediction, *optimum, sharded_settings(groups));
+    }
+    write_outputs(outputs, text_report(scenario, prediction, settings) + optimal +
                                (compared.empty() ? "" : comparison_text(compared)));
     return exit_done;
 }

@@ -305,6 +305,27 @@ const StrategyRow& fastest_row(const std::vector<StrategyRow>& rows) {
 
 }  // namespace
 
+std::string optimal_text(const ShardedPrediction& prediction, const OptimalGroups& optimum,
+                         const std::vector<ShardedSetting>& settings) {
+    const ShardedEvaluation& found = optimum.evaluation;
+    const Duration even = prediction.advised().step();
+    const double saved = share_of_step(even - found.step(), even);
+    std::string text = fmt::format(
+        "\n  Groups of any sizes: {} in {} groups, {} than the best above, with {} GiB; the best of {} "
+        "that a search tried.\n",
+        milliseconds(found.step()), found.groups,
+        saved >= 0 ? percent_text(saved) + " less" : percent_text(-saved) + " more",
+        gibibytes(found.peak()), optimum.evaluations);
+    constexpr double noticeable = 0.001;
+    return saved < noticeable ? text : text + settings_text(settings);
+}
+
+Json to_json(const OptimalGroups& optimum) {
+    Json json = sharded_row(optimum.evaluation);
+    json["evaluations"] = optimum.evaluations;
+    return json;
+}
+
 std::string comparison_text(const std::vector<StrategyRow>& rows) {
     std::string text =
         "\n  Strategies, each with its best setting:\n"

@@ -7,6 +7,7 @@
 
 #include "sim/base/json.h"
 #include "sim/frameworks/sharded_setting.h"
+#include "sim/optimum/optimal_groups.h"
 #include "sim/predict/sharded_prediction.h"
 #include "sim/predict/strategy_comparison.h"
 #include "sim/scenario/scenario.h"
@@ -22,6 +23,11 @@ std::string text_report(const Scenario& scenario, const ShardedPrediction& predi
 
 Json to_json(const Scenario& scenario, const ShardedPrediction& prediction,
              const std::vector<ShardedSetting>& settings);
+
+// What groups of different sizes would bring, and what to type for them.
+std::string optimal_text(const ShardedPrediction& prediction, const OptimalGroups& optimum,
+                         const std::vector<ShardedSetting>& settings);
+Json to_json(const OptimalGroups& optimum);
 
 // A table of strategies, and which of them to use.
 std::string comparison_text(const std::vector<StrategyRow>& rows);
