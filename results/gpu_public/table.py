@@ -28,6 +28,7 @@ PROGRAM = HERE.parents[1] / "build/release/cli/bucketwise"
 # backward those that leave the least time for it.
 ALONE = ("single_gpu", "no_sync")
 AFTER_BACKWARD = ("flat", "naive")
+SHARDED = "+sharded"  # of a strategy whose optimizer is
 # Of their peak, as of the program's own devices.
 MEMORY_EFFICIENCY = 0.85
 PRESET_GB_PER_S = {"A100": 2039, "H100": 3350, "V100": 900}
@@ -62,6 +63,10 @@ class Program:
         return json.loads(said.stdout)
 
     def step_ms(self, scenario, strategy, cap=None):
+        if strategy.endswith(SHARDED):  # each rank updates its part, then broadcasts it
+            strategy = strategy.removesuffix(SHARDED)
+            step = {**scenario["step"], "optimizer_ms": scenario["step"]["optimizer_ms"] / scenario["cluster"]["ranks"]}
+            scenario = {**scenario, "step": step, "sync": {**scenario["sync"], "sharded_optimizer": "broadcast"}}
         named = cap and cap != "default"
         said = self.predict(scenario, strategy, [cap] if named else [])
         return (said["sweep"][0] if named else said["default"] if cap else said["best"])["step_ms"]

@@ -31,6 +31,28 @@ std::string module_path(const std::string& module) {
     return path;
 }
 
+// "model.layers[2]", "list(model.layers[2:5])" of neighbours, else each in a list.
+std::string modules_expression(const std::vector<std::string>& modules) {
+    const auto index_of = [](const std::string& module) {
+        const std::string last = module.substr(module.rfind('.') + 1);
+        const bool is_index = last.find_first_not_of("0123456789") == std::string::npos;
+        return is_index && last.size() < 9 ? std::stoi(last) : -1;
+    };
+    if (modules.size() == 1) {
+        return module_path(modules.front());
+    }
+    const int first = index_of(modules.front());
+    for (std::size_t i = 0; i < modules.size(); ++i) {
+        if (first < 0 || list_name(modules[i]) != list_name(modules.front()) ||
+            index_of(modules[i]) != first + static_cast<int>(i)) {
+            return fmt::format("[{}]", fmt::join(transformed(modules, module_path), ", "));
+        }
+    }
+    const std::string path = module_path(modules.front());
+    return fmt::format("list({}[{}:{}])", path.substr(0, path.rfind('[')), first,
+                       first + static_cast<int>(modules.size()));
+}
+
 std::string torch_dtype(DType dtype) {
     return fmt::format("torch.{}", name_of(dtype));
 }
@@ -97,9 +119,8 @@ void add_calls(const ShardedInput& input, Lines& lines) {
     const std::string options = reshard_argument(request) + arguments(input);
     if (!request.groups.empty()) {
         for (const std::vector<std::string>& modules : request.groups) {
-            lines.push_back(fmt::format("fully_shard([{}]{})",
-                                        fmt::join(transformed(modules, module_path), ", "),
-                                        options));
+            lines.push_back(
+                fmt::format("fully_shard({}{})", modules_expression(modules), options));
         }
     } else if (request.layers_per_group > 0) {
         for (const std::string& list : lists_of_blocks(input)) {

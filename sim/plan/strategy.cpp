@@ -84,6 +84,9 @@ SyncSettings settings_for(const SyncRequest& request) {
         ddp && request.comm_hook != CommHook::none && !settings.fused_copies;
     settings.broadcasts_buffers = ddp && request.broadcast_buffers;
     settings.exchanges_statistics = settings.communicates;
+    if (settings.communicates) {
+        settings.sharded_optimizer = request.sharded_optimizer;
+    }
     return settings;
 }
 

@@ -63,6 +63,13 @@ inline constexpr std::array other_names_of<CommHook>{
     OtherName<CommHook>{"float16", CommHook::fp16}, OtherName<CommHook>{"half", CommHook::fp16},
     OtherName<CommHook>{"bfloat16", CommHook::bf16}};
 
+// ZeRO stage 1: each rank updates its part of the parameters and hands it to all others, in one
+// all-gather, or parameter by parameter, as CS336 has students do.
+enum class ShardedOptimizer : std::uint8_t { all_gather, broadcast };
+
+template <>
+inline constexpr auto names_of<ShardedOptimizer> = names("all_gather", "broadcast");
+
 // What a user says about synchronisation. Where a field is left out, the strategy decides.
 struct SyncRequest {
     Strategy strategy = Strategy::ddp;
@@ -79,6 +86,7 @@ struct SyncRequest {
     bool compiled = false;  // torch.compile, whose DDPOptimizer cuts the graph at the cap
     bool broadcast_buffers = true;
     BatchNormSync batch_norm = BatchNormSync::local;
+    std::optional<ShardedOptimizer> sharded_optimizer = {};
     std::optional<Closing> closing;
     std::optional<Order> order;
     std::optional<LaunchRule> launch;
@@ -136,6 +144,7 @@ struct SyncSettings {
     bool casts_back_beside = false;
     bool broadcasts_buffers = false;  // at the start of forward
     bool reduces_unused_map = false;  // an int32 per parameter, all-reduced after the last bucket
+    std::optional<ShardedOptimizer> sharded_optimizer = {};
     // Where the workload's operations ask for it: BatchNorm's statistics, in every micro-step.
     bool exchanges_statistics = false;
     FrameworkSync framework = {};

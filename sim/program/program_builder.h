@@ -194,6 +194,7 @@ class ProgramBuilder : public InstructionWriter {
 
     void optimizer() {
         update_parameters();
+        hand_out_updates();
         for (const Bytes size : sync_.framework.gathers) {
             wait_in(Phase::optimizer, launch_gather(Phase::optimizer, size));
         }
@@ -208,6 +209,21 @@ class ProgramBuilder : public InstructionWriter {
     }
 
   private:
+    // Of a sharded optimizer: what each rank has updated.
+    void hand_out_updates() {
+        if (!sync_.sharded_optimizer || input_.group.ranks == 1) {
+            return;
+        }
+        if (*sync_.sharded_optimizer == ShardedOptimizer::all_gather) {
+            wait_in(Phase::optimizer, launch_gather(Phase::optimizer, workload_.gradient_bytes()));
+            return;
+        }
+        for (const Gradient& parameter : workload_.gradients) {
+            wait_in(Phase::optimizer, launch(CollectiveKind::broadcast, Phase::optimizer,
+                                             parameter.size(), std::nullopt));
+        }
+    }
+
     std::int32_t launch_gather(Phase phase, Bytes size) {
         return launch(CollectiveKind::all_gather, phase, size, std::nullopt);
     }

@@ -199,7 +199,9 @@ MemoryNeed memory_need(const Scenario& scenario) {
     need.gradients_stay = views || scenario.step.accumulation > 1;
     if (const auto copies = copies_of_state(scenario.step)) {
         // As large as the gradients, which are as large as what is trained.
-        need.optimizer_state = *copies * need.gradients;
+        need.optimizer_state =
+            *copies * divided(need.gradients,
+                              scenario.sync.sharded_optimizer ? scenario.group.ranks : 1);
     }
     if (const Device* device = device_of(scenario)) {
         need.device = device->memory;

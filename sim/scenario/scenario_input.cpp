@@ -188,6 +188,8 @@ SyncRequest read_sync(const JsonPlace& place) {
     object.read_optional("find_unused_parameters", sync.find_unused_parameters, read_boolean);
     object.read_optional("broadcast_buffers", sync.broadcast_buffers, read_boolean);
     object.read_optional_choice("batch_norm", sync.batch_norm, every<BatchNormSync>);
+    object.read_optional_choice("sharded_optimizer", sync.sharded_optimizer,
+                                every<ShardedOptimizer>);
     object.read_optional_choice("framework", sync.framework, every<SettingPlace>);
     object.read_optional("framework_version", sync.framework_version, read_framework_version);
     check_compiled(object, sync);
@@ -292,11 +294,19 @@ Variation read_variation(const JsonPlace& place) {
     return variation;
 }
 
+// Of those that take what is on every rank alone.
 void refuse_sharding(const JsonPlace& sync, const Scenario& scenario, StrategyKinds kinds) {
-    if (scenario.sharding && kinds == StrategyKinds::replicated) {
-        const JsonPlace strategy{&sync.value->at("strategy"), sync.file,
-                                 sync.pointer + "/strategy"};
-        strategy.fail("a strategy that keeps all parameters on every rank, here");
+    if (kinds == StrategyKinds::all) {
+        return;
+    }
+    const auto at = [&](const std::string& key) {
+        return JsonPlace{&sync.value->at(key), sync.file, sync.pointer + "/" + key};
+    };
+    if (scenario.sharding) {
+        at("strategy").fail("a strategy that keeps all parameters on every rank, here");
+    }
+    if (scenario.sync.sharded_optimizer) {
+        at("sharded_optimizer").fail("an optimizer that updates everything on every rank, here");
     }
 }
 
@@ -318,8 +328,8 @@ void reread_scenario(const Json& document, const std::string& file, const FileRe
     }
     if (rereads(ScenarioSection::sync)) {
         scenario.sharding = read_sharding(object.at("sync"));
-        refuse_sharding(object.at("sync"), scenario, kinds);
         scenario.sync = scenario.sharding ? SyncRequest{} : read_sync(object.at("sync"));
+        refuse_sharding(object.at("sync"), scenario, kinds);
     }
     const auto* model = std::get_if<ModelWorkload>(&scenario.workload);
     if (model != nullptr &&

@@ -79,7 +79,9 @@ OptimizerTimes optimizer_times(const Scenario& scenario, const Workload& workloa
     }
     const Optimizer optimizer = std::get<Optimizer>(step.optimizer);
     const Device& device = *device_of(scenario);
-    const std::int64_t parts = scenario.sharding ? shard_group_of(scenario).ranks : 1;
+    const std::int64_t parts = scenario.sharding                 ? shard_group_of(scenario).ranks
+                               : scenario.sync.sharded_optimizer ? scenario.group.ranks
+                                                                 : 1;
     const Bytes updated = divided(workload.gradient_bytes(), parts);
     if (!device.prior || !(has_prior_computing(scenario) || step.optimizer_kernels)) {
         return {fused_optimizer_time(step, optimizer, updated, device), step.optimizer_launch};

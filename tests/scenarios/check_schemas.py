@@ -84,7 +84,7 @@ DOCUMENTS = json.loads(json.dumps({
         "sync": {"strategy": "ddp", "bucket_cap_mib": 25, "first_bucket_mib": 1, "views": True, "fused_copies": True,
                  "comm_hook": "bf16",
                  "pytorch_version": "2.4", "find_unused_parameters": False, "broadcast_buffers": True,
-                 "batch_norm": "fused",
+                 "batch_norm": "fused", "sharded_optimizer": "broadcast",
                  "closing": "overshoot", "order": "readiness", "launch": "in_order"},
         "step": {"accumulation": 2, "optimizer": "adam", "optimizer_launch_ms": 1, "cuda_graph": True,
                  "sync_each_step": True, "launch_queue": 1_000_000}},
