@@ -7,7 +7,9 @@ Two ranks over Gloo on loopback. Nothing here depends on how fast the machine is
 compared with what only computes. Skipped (exit code 77) where Python has no PyTorch with fully_shard.
 """
 
+import contextlib
 import importlib.util
+import io
 import json
 import os
 import shutil
@@ -281,7 +283,7 @@ def check_events(torch, folder, rank):
 
 
 def check_refused(torch, folder):
-    from bucketwise.torch import capture
+    from bucketwise.torch import advise, capture
     from sharded_models import Decoder
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import FullyShardedDataParallel
@@ -301,6 +303,10 @@ def check_refused(torch, folder):
     refused(blocks_only, "give the module for which it was called last")
     second = fully_sharded(torch.nn.Linear(4, 4), [], shard_placement_fn=lambda p: Shard(p.ndim - 1))
     refused(second, "another dimension than the first")
+    said = io.StringIO()
+    with contextlib.redirect_stderr(said):
+        advise(fully_sharded(Decoder(), []), folder / "refused")
+    assert "nothing is advised: a model under fully_shard is not advised; capture()" in said.getvalue(), said.getvalue()
     mesh = init_device_mesh("cpu", (RANKS,))
     tensor_parallel = torch.distributed.tensor.parallel.parallelize_module(
         Decoder(), mesh, {"head": torch.distributed.tensor.parallel.ColwiseParallel()}

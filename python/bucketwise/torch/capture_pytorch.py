@@ -97,7 +97,7 @@ def capture(model, path, steps=20, warmup=5, meanwhile=None, finished=None):
     """
     if hasattr(model, "_get_fsdp_state"):  # of fully_shard
         if meanwhile is not None or finished is not None:
-            raise ValueError("bucketwise: a model under fully_shard can be captured, nothing is advised for it")
+            raise ValueError("a model under fully_shard is not advised; capture() and time_collectives() are for it")
         return _sharded().capture(model, path, steps, warmup)
     return _Capture(model, path, steps, warmup, meanwhile, finished)
 

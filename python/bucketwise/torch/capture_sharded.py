@@ -253,6 +253,7 @@ class _ShardedCapture(common._Capture):
             "cluster": self._cluster(),
             "sync": {
                 "strategy": "fsdp" if _replicas(group) == 1 else "hsdp",
+                "pytorch_version": torch.__version__,
                 "sharding": self._sharding(passes),
             },
             "step": self._step(passes),
