@@ -63,8 +63,9 @@ inline constexpr std::array other_names_of<CommHook>{
     OtherName<CommHook>{"float16", CommHook::fp16}, OtherName<CommHook>{"half", CommHook::fp16},
     OtherName<CommHook>{"bfloat16", CommHook::bf16}};
 
-// ZeRO stage 1: each rank updates its part of the parameters and hands it to all others, in one
-// all-gather, or parameter by parameter, as CS336 has students do.
+// ZeRO stage 1: each rank updates its part of the parameters, which all then get in one all-gather,
+// or from one rank after another by a broadcast of its part, flattened before and copied out of
+// after, as in CS336's assignment.
 enum class ShardedOptimizer : std::uint8_t { all_gather, broadcast };
 
 template <>

@@ -218,9 +218,12 @@ class ProgramBuilder : public InstructionWriter {
             wait_in(Phase::optimizer, launch_gather(Phase::optimizer, workload_.gradient_bytes()));
             return;
         }
-        for (const Gradient& parameter : workload_.gradients) {
-            wait_in(Phase::optimizer, launch(CollectiveKind::broadcast, Phase::optimizer,
-                                             parameter.size(), std::nullopt));
+        const Bytes part = divided(workload_.gradient_bytes(), input_.group.ranks);
+        for (std::int64_t rank = 0; rank < input_.group.ranks; ++rank) {
+            InstructionWriter::add_copy(InstructionKind::optimizer, Phase::optimizer, 0, part);
+            wait_in(Phase::optimizer,
+                    launch(CollectiveKind::broadcast, Phase::optimizer, part, std::nullopt));
+            InstructionWriter::add_copy(InstructionKind::optimizer, Phase::optimizer, 0, part);
         }
     }
 

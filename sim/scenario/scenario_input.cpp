@@ -24,6 +24,7 @@ constexpr std::int64_t most_ranks = 1'000'000;
 constexpr std::size_t most_stragglers = 1024;
 constexpr std::size_t most_slowdowns = 32;  // different ones: each is simulated on its own
 constexpr std::int64_t most_micro_steps = 10'000;
+constexpr std::int64_t most_broadcasting_ranks = 1'024;
 constexpr std::int64_t longest_launch_queue = 1'000'000;
 constexpr double largest_slowdown_read = 100;
 constexpr std::array<LaunchRule, 3> all_launch_rules{LaunchRule::in_order, LaunchRule::as_filled,
@@ -350,6 +351,12 @@ void reread_scenario(const Json& document, const std::string& file, const FileRe
     }
     if (scenario.sharding) {
         check_sharding(object.at("sync"), scenario);
+    }
+    if (scenario.sync.sharded_optimizer == ShardedOptimizer::broadcast &&
+        scenario.group.ranks > most_broadcasting_ranks) {
+        throw InputError(file, "/sync/sharded_optimizer",
+                         fmt::format("all_gather with more than {} ranks", most_broadcasting_ranks),
+                         "broadcast");
     }
 }
 
