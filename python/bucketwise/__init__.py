@@ -11,14 +11,17 @@ TYPE_CHECKING = False  # as typing's, which takes a while to import
 if TYPE_CHECKING:
     from bucketwise._command import InputError
     from bucketwise._prediction import Plan, Prediction, Setting, Verdict, predict
+    from bucketwise._sharded_prediction import ShardedPlan, ShardedPrediction, predict_sharded
     from bucketwise._sweep import sweep
 
     __version__: str
 
-__all__ = ["InputError", "Plan", "Prediction", "Setting", "Verdict", "__version__", "predict", "sweep"]
+__all__ = ["InputError", "Plan", "Prediction", "Setting", "ShardedPlan", "ShardedPrediction", "Verdict", "__version__",
+           "predict", "predict_sharded", "sweep"]
 
 _MODULES = {"InputError": "_command", "Plan": "_prediction", "Prediction": "_prediction", "Setting": "_prediction",
-            "Verdict": "_prediction", "predict": "_prediction", "sweep": "_sweep"}
+            "Verdict": "_prediction", "predict": "_prediction", "ShardedPlan": "_sharded_prediction",
+            "ShardedPrediction": "_sharded_prediction", "predict_sharded": "_sharded_prediction", "sweep": "_sweep"}
 
 
 def __getattr__(name: str) -> object:

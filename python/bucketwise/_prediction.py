@@ -74,6 +74,9 @@ class Prediction:
 
     @classmethod
     def of(cls, document: dict[str, Any]) -> Prediction:
+        if document["format"].startswith("bucketwise sharded prediction"):
+            raise TypeError(f"{document['scenario']} has the strategy {document['strategy']}, which shards: "
+                            "bucketwise.predict_sharded() takes it")
         verdict = document["verdict"]
         low, high = document["plateau_mib"]
         return cls(document["scenario"], document["strategy"], document["ranks"], document["link"],
@@ -93,14 +96,17 @@ def predict(scenario: Document, *, bucket_cap: str | float | Sequence[str | floa
             ranks: int | None = None, device: str | None = None, batch: int | None = None, dtype: str | None = None,
             plan: str | None = None, for_: str | Sequence[str] | None = None, framework: str | None = None,
             trace: str | None = None, percentiles: bool = False, draws: int | None = None,
-            nccl_version: str | None = None) -> Prediction:
+            nccl_version: str | None = None, compare_strategies: str | Sequence[str] | None = None,
+            local_steps: str | None = None, fragments: int | None = None) -> Prediction:
     """What `bucketwise predict SCENARIO --json -` says; an option is what the command line calls it.
 
     `scenario` is a file, a model's name, or, as a mapping, what a file holds; `link` a file, a preset's name, or what a
     file holds. Files that a mapping names lie beside the current folder. `set` has values by JSON pointer. Raises
-    InputError for what the program refuses, RuntimeError where it fails, FileNotFoundError where there is no program.
+    InputError for what the program refuses, RuntimeError where it fails, FileNotFoundError where there is no program,
+    TypeError for a strategy that shards.
     """
     options = {"bucket_cap": bucket_cap, "link": link, "strategy": strategy, "set": set, "ranks": ranks,
                "device": device, "batch": batch, "dtype": dtype, "plan": plan, "for": for_, "framework": framework,
-               "trace": trace, "percentiles": percentiles, "draws": draws, "nccl_version": nccl_version}
+               "trace": trace, "percentiles": percentiles, "draws": draws, "nccl_version": nccl_version,
+               "compare_strategies": compare_strategies, "local_steps": local_steps, "fragments": fragments}
     return Prediction.of(json.loads(run("predict", scenario, {**options, "json": "-"})))

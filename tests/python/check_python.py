@@ -84,6 +84,20 @@ class PredictTest(unittest.TestCase):
             finally:
                 os.chdir(before)
 
+    def test_a_scenario_that_shards_has_a_prediction_of_its_own(self):
+        sharded = "scenarios/llama7b_fsdp_64xh100.json"
+        document = json.loads(printed("predict", sharded, "--json", "-", "--compare-strategies", "ddp,fsdp"))
+        prediction = bucketwise.predict_sharded(sharded, compare_strategies=["ddp", "fsdp"])
+        self.assertEqual(prediction.raw, document)
+        self.assertEqual(prediction.best.sharding, document["best"]["sharding"])
+        self.assertEqual(prediction.best.memory_bytes, document["best"]["memory"]["most_bytes"])
+        self.assertEqual([row.step_ms for row in prediction.frontier], [row["step_ms"] for row in document["frontier"]])
+        self.assertIn("fully_shard(model", prediction.settings["PyTorch"])
+        with self.assertRaisesRegex(TypeError, "predict_sharded"):
+            bucketwise.predict(sharded)
+        with self.assertRaisesRegex(TypeError, "does not shard"):
+            bucketwise.predict_sharded(TWO_BUCKETS)
+
     def test_options_are_those_of_the_command_line(self):
         self.assertEqual(parameters_of(bucketwise.predict), options_of("predict") - {"help", "json", "details"})
         self.assertEqual(parameters_of(bucketwise.sweep), options_of("sweep") - {"help", "format", "output"})

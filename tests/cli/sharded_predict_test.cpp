@@ -1,0 +1,87 @@
+// bucketwise predict of scenarios that shard, as its users meet it.
+#include <algorithm>
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/catch.h"
+#include "tests/cli/process.h"
+#include "tests/shell_line.h"
+
+namespace bucketwise {
+namespace {
+
+testing::ShellOutcome run_sharded(const std::string& arguments,
+                                  const std::string& redirect = "2>/dev/null") {
+    return testing::run_in_shell(std::string(BUCKETWISE_BINARY) + " " + arguments + " " + redirect);
+}
+
+std::string llama() {
+    return std::string(BUCKETWISE_SCENARIO_DIR) + "/llama7b_fsdp_64xh100.json";
+}
+
+TEST_CASE("predict of a sharded scenario says step, memory and what to type", "[sharding]") {
+    const testing::ShellOutcome outcome =
+        run_sharded("predict " + llama() + " --json - --compare-strategies ddp,fsdp");
+    REQUIRE(outcome.exit_code == 0);
+    const nlohmann::json json = nlohmann::json::parse(outcome.output);
+    CHECK(json["format"] == "bucketwise sharded prediction 1");
+    CHECK(json["strategy"] == "fsdp");
+    // 32 layers and the root.
+    CHECK(json["configured"]["groups"] == 33);
+    CHECK(json["configured"]["sharding"]["layers_per_group"] == 1);
+    CHECK(json["best"]["step_ms"] <= json["configured"]["step_ms"]);
+    CHECK(json["best"]["memory"]["fits"] == true);
+    const std::string typed = json["settings"]["PyTorch"]["typed"];
+    CHECK(typed.find("for block in model.model.layers:\n    fully_shard(block") !=
+          std::string::npos);
+    CHECK(typed.find("MixedPrecisionPolicy(param_dtype=torch.bfloat16, "
+                     "reduce_dtype=torch.float32)") != std::string::npos);
+    REQUIRE(json["strategies"].size() == 2);
+    CHECK(json["strategies"][0]["fits"] == false);  // 6.7 billion float32, three times over
+}
+
+TEST_CASE("a sharded step's trace names groups and has hsdp's second stream", "[sharding]") {
+    const testing::ShellOutcome outcome = run_sharded(
+        "predict " + llama() +
+        " --trace - --set /sync='{\"strategy\":\"hsdp\"}' --set /workload/model/layers=2");
+    REQUIRE(outcome.exit_code == 0);
+    const nlohmann::json trace = nlohmann::json::parse(outcome.output);
+    const auto named = [&](const std::string& text) {
+        return std::ranges::count_if(trace["traceEvents"], [&](const nlohmann::json& event) {
+            return event["name"].get<std::string>().starts_with(text) ||
+                   (event.contains("args") && event["args"].contains("name") &&
+                    event["args"]["name"] == text);
+        });
+    };
+    CHECK(named("all-gather model.layers.0") >= 1);
+    CHECK(named("reduce-scatter root") == 1);
+    CHECK(named("all-reduce model.layers.1") == 1);
+    CHECK(named("copy out: model.layers.0") >= 1);
+    CHECK(named("communication between replicas") == 1);
+}
+
+TEST_CASE("options about caps are refused beside a strategy without", "[sharding]") {
+    const auto refused = [](const std::string& arguments) {
+        const testing::ShellOutcome outcome =
+            run_sharded(arguments, "2>&1 >/dev/null");
+        CHECK(outcome.exit_code == 2);
+        return outcome.output;
+    };
+    CHECK_THAT(refused("predict " + llama() + " --bucket-cap 25MiB"),
+               Catch::Contains("--bucket-cap: expected a strategy with buckets, got fsdp"));
+    CHECK_THAT(refused("predict " + llama() + " --percentiles"),
+               Catch::Contains("--percentiles: expected a strategy with buckets, got fsdp"));
+    CHECK_THAT(refused("predict " + llama() + " --plan best"),
+               Catch::Contains("--plan: expected optimal, got best"));
+    CHECK_THAT(refused("predict " + llama() + " --plan optimal --set /sync='{\"strategy\":\"zero3\"}'"),
+               Catch::Contains("--plan: expected a strategy with groups, got zero3"));
+    CHECK_THAT(refused("predict " + llama() + " --compare-strategies ddp,x"),
+               Catch::Contains("--compare-strategies: expected one of ddp, fsdp, hsdp, zero3"));
+    // A command that does not take it says so.
+    CHECK_THAT(refused("settings " + llama() + " --bucket-cap 25MiB --framework pytorch_ddp"),
+               Catch::Contains("/sync/strategy: expected a strategy that keeps all parameters"));
+}
+
+}  // namespace
+}  // namespace bucketwise
