@@ -74,7 +74,7 @@ class Prediction:
 
     @classmethod
     def of(cls, document: dict[str, Any]) -> Prediction:
-        if document["format"].startswith("bucketwise sharded prediction"):
+        if "sharded" in document:
             raise TypeError(f"{document['scenario']} has the strategy {document['strategy']}, which shards: "
                             "bucketwise.predict_sharded() takes it")
         verdict = document["verdict"]

@@ -8,9 +8,6 @@ from typing import Any, Mapping, Sequence
 
 from bucketwise._command import Document, run
 
-FORMAT = "bucketwise sharded prediction"
-
-
 @dataclass(frozen=True)
 class ShardedPlan:
     """One way to shard, and the step with it."""
@@ -51,7 +48,7 @@ class ShardedPrediction:
 
     @classmethod
     def of(cls, document: dict[str, Any]) -> ShardedPrediction:
-        if not document["format"].startswith(FORMAT):
+        if "sharded" not in document:
             raise TypeError(f"{document['scenario']} has the strategy {document['strategy']}, which does not shard: "
                             "bucketwise.predict() takes it")
         return cls(document["scenario"], document["strategy"], document["ranks"], document["link"], document["verdict"],

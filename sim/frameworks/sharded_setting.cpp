@@ -119,8 +119,7 @@ void add_calls(const ShardedInput& input, Lines& lines) {
     const std::string options = reshard_argument(request) + arguments(input);
     if (!request.groups.empty()) {
         for (const std::vector<std::string>& modules : request.groups) {
-            lines.push_back(
-                fmt::format("fully_shard({}{})", modules_expression(modules), options));
+            lines.push_back(fmt::format("fully_shard({}{})", modules_expression(modules), options));
         }
     } else if (request.layers_per_group > 0) {
         for (const std::string& list : lists_of_blocks(input)) {

@@ -94,8 +94,7 @@ class GroupSearch {
         ShardedInput other = input_;
         other.request.groups = groups_of(cuts);
         ShardedEvaluation found = evaluate_sharded(scenario_, other);
-        const bool is_better =
-            found.memory.fits() && (!best_ || found.step() < best_->step());
+        const bool is_better = found.memory.fits() && (!best_ || found.step() < best_->step());
         if (is_better) {
             best_ = std::move(found);
         }
@@ -135,9 +134,8 @@ std::vector<std::int64_t> starts(const ShardedPrediction& prediction) {
     }
     std::ranges::stable_sort(rows, {}, [](const ShardedEvaluation* row) { return row->step(); });
     rows.resize(std::min(rows.size(), most_starts));
-    return transformed(rows, [](const ShardedEvaluation* row) {
-        return row->request.layers_per_group;
-    });
+    return transformed(rows,
+                       [](const ShardedEvaluation* row) { return row->request.layers_per_group; });
 }
 
 }  // namespace

@@ -14,7 +14,9 @@ class LocalClock {
   public:
     LocalClock(Duration alone, Duration all_reduce, std::int64_t fragments,
                const Interference& interference)
-        : alone_(alone), all_reduce_(all_reduce), fragments_(fragments),
+        : alone_(alone),
+          all_reduce_(all_reduce),
+          fragments_(fragments),
           interference_(interference) {}
 
     [[nodiscard]] LocalStepsRow row(std::int64_t period) const {
@@ -35,8 +37,8 @@ class LocalClock {
             return all_reduce;
         }
         // As much computing as there is until the next fragment, if all of it were disturbed.
-        const double computing = static_cast<double>(alone_.count()) *
-                                 static_cast<double>(period) / static_cast<double>(fragments_);
+        const double computing = static_cast<double>(alone_.count()) * static_cast<double>(period) /
+                                 static_cast<double>(fragments_);
         const double slower = factor(interference_.compute_slowdown_ppm);
         const double longer = factor(interference_.communication_slowdown_ppm);
         const double beside = std::min(all_reduce * longer, computing * slower);

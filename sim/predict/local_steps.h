@@ -1,7 +1,7 @@
-// Ranks that train apart for some steps before they average their parameters: local SGD (Stich 2018,
-// arXiv 1805.09767), DiLoCo (Douillard et al. 2023, arXiv 2311.08105), and its streaming form, which
-// sends the parameters in fragments, each while the next steps compute (Douillard et al. 2025, arXiv
-// 2501.18512). Time only: what it does to convergence is not judged.
+// Ranks that train apart for some steps before they average their parameters: local SGD (Stich
+// 2018, arXiv 1805.09767), DiLoCo (Douillard et al. 2023, arXiv 2311.08105), and its streaming
+// form, which sends the parameters in fragments, each while the next steps compute (Douillard et
+// al. 2025, arXiv 2501.18512). Time only: what it does to convergence is not judged.
 //
 // Of a period of H steps of T each, and fragments whose all-reduce takes C:
 //   at once     a period takes H T + C; the share that communication costs is C / (H T + C)
@@ -20,8 +20,8 @@
 namespace bucketwise {
 
 struct LocalStepsRequest {
-    double share = 0.05;             // of the step that communication may cost at most; above 0
-    std::int64_t fragments = 1;      // 1: everything at once, which is waited for
+    double share = 0.05;              // of the step that communication may cost at most; above 0
+    std::int64_t fragments = 1;       // 1: everything at once, which is waited for
     std::optional<DType> dtype = {};  // that travels; none: the parameters'
     bool operator==(const LocalStepsRequest&) const = default;
 };
@@ -34,11 +34,13 @@ struct LocalStepsRow {
 };
 
 struct LocalSteps {
-    Duration alone{0};             // a step without communication
-    Bytes fragment;                // that travels at a time
-    Duration all_reduce{0};        // of it
-    std::vector<LocalStepsRow> rows;  // periods by powers of two times the fragments, up to the answer
-    std::optional<LocalStepsRow> smallest = {};  // whose share is low enough; none: no period up to 10^6
+    Duration alone{0};       // a step without communication
+    Bytes fragment;          // that travels at a time
+    Duration all_reduce{0};  // of it
+    std::vector<LocalStepsRow>
+        rows;  // periods by powers of two times the fragments, up to the answer
+    std::optional<LocalStepsRow> smallest =
+        {};  // whose share is low enough; none: no period up to 10^6
     bool operator==(const LocalSteps&) const = default;
 };
 

@@ -42,8 +42,7 @@ Scenario with_strategy(const Scenario& scenario, ComparedStrategy strategy) {
 
 StrategyRow replicated_row(const Scenario& scenario) {
     const StepInput input = step_input(scenario);
-    const Prediction prediction =
-        predict(input, scenario.sync, {}, [](double) {});
+    const Prediction prediction = predict(input, scenario.sync, {}, [](double) {});
     const Evaluation& best = prediction.advised();
     const MemoryNeed memory = memory_need(scenario);
     StrategyRow row;

@@ -20,8 +20,8 @@ inline constexpr auto names_of<ComparedStrategy> = names("ddp", "fsdp", "hsdp", 
 
 struct StrategyRow {
     ComparedStrategy strategy = ComparedStrategy::ddp;
-    std::optional<Bytes> cap = {};                     // ddp's best
-    std::optional<ShardingRequest> sharding = {};      // the best of the others
+    std::optional<Bytes> cap = {};                 // ddp's best
+    std::optional<ShardingRequest> sharding = {};  // the best of the others
     Duration step{0};
     Duration exposed{0};
     Bytes memory;
@@ -30,8 +30,8 @@ struct StrategyRow {
 };
 
 // Each with its best setting, in the order asked for. Of a scenario that shards by hand-made groups
-// the others get those groups, too. Its optimizer_ms is that of the scenario's own strategy: one that
-// updates p times as much takes p times as long. Throws InputError as predict(), and where a
+// the others get those groups, too. Its optimizer_ms is that of the scenario's own strategy: one
+// that updates p times as much takes p times as long. Throws InputError as predict(), and where a
 // strategy cannot be had on the scenario's ranks.
 std::vector<StrategyRow> compare_strategies(const Scenario& scenario,
                                             const std::vector<ComparedStrategy>& strategies);

@@ -9,7 +9,8 @@ namespace bucketwise {
 namespace {
 
 Json local_row(const LocalStepsRow& row) {
-    return {{"steps", row.period}, {"step_ms", to_ms(row.step)}, {"communication_share", row.share}};
+    return {
+        {"steps", row.period}, {"step_ms", to_ms(row.step)}, {"communication_share", row.share}};
 }
 
 }  // namespace

@@ -311,7 +311,8 @@ std::string optimal_text(const ShardedPrediction& prediction, const OptimalGroup
     const Duration even = prediction.advised().step();
     const double saved = share_of_step(even - found.step(), even);
     std::string text = fmt::format(
-        "\n  Groups of any sizes: {} in {} groups, {} than the best above, with {} GiB; the best of {} "
+        "\n  Groups of any sizes: {} in {} groups, {} than the best above, with {} GiB; the best "
+        "of {} "
         "that a search tried.\n",
         milliseconds(found.step()), found.groups,
         saved >= 0 ? percent_text(saved) + " less" : percent_text(-saved) + " more",
@@ -331,10 +332,10 @@ std::string comparison_text(const std::vector<StrategyRow>& rows) {
         "\n  Strategies, each with its best setting:\n"
         "    strategy  step (ms)  exposed (ms)  memory (GiB)  setting\n";
     for (const StrategyRow& row : rows) {
-        text += fmt::format("    {:<8} {:>10} {:>13} {:>13}  {}{}\n", name_of(row.strategy),
-                            three_digits(to_ms(row.step)), three_digits(to_ms(row.exposed)),
-                            gibibytes(row.memory), setting_of(row),
-                            row.fits ? "" : "; does not fit");
+        text +=
+            fmt::format("    {:<8} {:>10} {:>13} {:>13}  {}{}\n", name_of(row.strategy),
+                        three_digits(to_ms(row.step)), three_digits(to_ms(row.exposed)),
+                        gibibytes(row.memory), setting_of(row), row.fits ? "" : "; does not fit");
     }
     const StrategyRow& fastest = fastest_row(rows);
     text += fmt::format("  {}{} is the fastest", name_of(fastest.strategy),
@@ -372,6 +373,7 @@ Json to_json(const Scenario& scenario, const ShardedPrediction& prediction,
                                 {"note", setting.note}};
     }
     return {{"format", sharded_prediction_format},
+            {"sharded", true},
             {"verdict", verdict_text(scenario, prediction)},
             {"scenario", scenario.name},
             {"strategy", name_of(scenario.sharding->strategy)},

@@ -14,7 +14,8 @@
 
 namespace bucketwise {
 
-constexpr std::string_view sharded_prediction_format = "bucketwise sharded prediction 1";
+// Of the JSON, which has `sharded` true besides. Counts up where a key changes its meaning.
+constexpr int sharded_prediction_format = 1;
 
 // The verdict first, then the settings that nothing beats in both step and memory, what binds the
 // step, and what to type.

@@ -200,8 +200,8 @@ MemoryNeed memory_need(const Scenario& scenario) {
     if (const auto copies = copies_of_state(scenario.step)) {
         // As large as the gradients, which are as large as what is trained.
         need.optimizer_state =
-            *copies * divided(need.gradients,
-                              scenario.sync.sharded_optimizer ? scenario.group.ranks : 1);
+            *copies *
+            divided(need.gradients, scenario.sync.sharded_optimizer ? scenario.group.ranks : 1);
     }
     if (const Device* device = device_of(scenario)) {
         need.device = device->memory;

@@ -19,8 +19,8 @@
 #include "sim/program/instruction_writer.h"
 #include "sim/program/program.h"
 #include "sim/sharding/shard_plan.h"
-#include "sim/sharding/sharded_memory.h"
 #include "sim/sharding/sharded_input.h"
+#include "sim/sharding/sharded_memory.h"
 
 namespace bucketwise {
 

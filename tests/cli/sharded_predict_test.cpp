@@ -25,7 +25,7 @@ TEST_CASE("predict of a sharded scenario says step, memory and what to type", "[
         run_sharded("predict " + llama() + " --json - --compare-strategies ddp,fsdp");
     REQUIRE(outcome.exit_code == 0);
     const nlohmann::json json = nlohmann::json::parse(outcome.output);
-    CHECK(json["format"] == "bucketwise sharded prediction 1");
+    CHECK(json["sharded"] == true);
     CHECK(json["strategy"] == "fsdp");
     // 32 layers and the root.
     CHECK(json["configured"]["groups"] == 33);
@@ -63,8 +63,7 @@ TEST_CASE("a sharded step's trace names groups and has hsdp's second stream", "[
 
 TEST_CASE("options about caps are refused beside a strategy without", "[sharding]") {
     const auto refused = [](const std::string& arguments) {
-        const testing::ShellOutcome outcome =
-            run_sharded(arguments, "2>&1 >/dev/null");
+        const testing::ShellOutcome outcome = run_sharded(arguments, "2>&1 >/dev/null");
         CHECK(outcome.exit_code == 2);
         return outcome.output;
     };
@@ -74,12 +73,13 @@ TEST_CASE("options about caps are refused beside a strategy without", "[sharding
                Catch::Contains("--percentiles: expected a strategy with buckets, got fsdp"));
     CHECK_THAT(refused("predict " + llama() + " --plan best"),
                Catch::Contains("--plan: expected optimal, got best"));
-    CHECK_THAT(refused("predict " + llama() + " --plan optimal --set /sync='{\"strategy\":\"zero3\"}'"),
-               Catch::Contains("--plan: expected a strategy with groups, got zero3"));
+    CHECK_THAT(
+        refused("predict " + llama() + " --plan optimal --set /sync='{\"strategy\":\"zero3\"}'"),
+        Catch::Contains("--plan: expected a strategy with groups, got zero3"));
     CHECK_THAT(refused("predict " + llama() + " --compare-strategies ddp,x"),
                Catch::Contains("--compare-strategies: expected one of ddp, fsdp, hsdp, zero3"));
     // A command that does not take it says so.
-    CHECK_THAT(refused("settings " + llama() + " --bucket-cap 25MiB --framework pytorch_ddp"),
+    CHECK_THAT(refused("sweep " + llama() + " --vary /cluster/ranks=64"),
                Catch::Contains("/sync/strategy: expected a strategy that keeps all parameters"));
 }
 

@@ -8,8 +8,9 @@ namespace {
 // Ten milliseconds of computing; 8 MB of parameters, which two ranks all-reduce in 8 ms at 1 GB/s.
 StepInput ten_milliseconds() {
     StepInput input;
-    input.workload = workload_from_readiness({{{"a", 2'000'000, DType::float32, false}, Duration{0}}},
-                                             duration_from_ms(3), duration_from_ms(6));
+    input.workload =
+        workload_from_readiness({{{"a", 2'000'000, DType::float32, false}, Duration{0}}},
+                                duration_from_ms(3), duration_from_ms(6));
     input.step.optimizer = duration_from_ms(1);
     input.group.ranks = 2;
     input.link.segments = {{std::nullopt, Duration{0}, bandwidth_from_gb_per_s(1)}};

@@ -28,11 +28,11 @@ Scenario four_layers(const std::string& changes = "{}") {
                                          {"shape", {1000, 500}}});
         workload["forward_operations"].push_back(
             {{"name", name + " forward"}, {"host_us", 0}, {"device_us", 1000}});
-        workload["backward_operations"].insert(
-            workload["backward_operations"].begin(), {{"name", name + " backward"},
-                                                      {"host_us", 0},
-                                                      {"device_us", 2000},
-                                                      {"ready", {name + ".weight"}}});
+        const Json backward{{"name", name + " backward"},
+                            {"host_us", 0},
+                            {"device_us", 2000},
+                            {"ready", Json::array({name + ".weight"})}};
+        workload["backward_operations"].insert(workload["backward_operations"].begin(), backward);
     }
     document.merge_patch(Json::parse(changes));
     return parse_scenario(
@@ -44,7 +44,8 @@ ShardedPrediction predicted(const Scenario& scenario) {
 }
 
 TEST_CASE("the frontier holds what nothing beats in both step and memory", "[sharding]") {
-    const ShardedPrediction prediction = predicted(four_layers());
+    const ShardedPrediction prediction = predicted(four_layers(
+        R"({"cluster": {"link": {"segments": [{"latency_us": 9.0, "bandwidth_gb_per_s": 0.25}]}}})"));
     REQUIRE(prediction.frontier.size() >= 2);
     for (std::size_t i = 1; i < prediction.frontier.size(); ++i) {
         const ShardedEvaluation& less = prediction.sweep[prediction.frontier[i - 1]];
@@ -84,8 +85,8 @@ TEST_CASE("a sharded row tells what a hand finds", "[sharding]") {
 
 TEST_CASE("what does not fit is not advised", "[sharding]") {
     const auto with_memory = [](const std::string& gib) {
-        return predicted(four_layers(R"({"workload": {"device": {"preset": "A100", "memory_gib": )" +
-                                     gib + "}}}"));
+        return predicted(four_layers(
+            R"({"workload": {"device": {"preset": "A100", "memory_gib": )" + gib + "}}}"));
     };
     const ShardedPrediction roomy = with_memory("1");
     CHECK(roomy.best_fits);
