@@ -138,6 +138,9 @@ StepInput replay_input(const Scenario& scenario) {
         input.copy_bandwidth = bandwidth_from_gb_per_s(1);
     }
     input.step.optimizer_launch = Duration{0};  // real launches take what they take
+    if (scenario.sharding) {
+        input.workload.host_is_device = true;  // only ranks on CPUs run sharded steps
+    }
     if (std::holds_alternative<Optimizer>(scenario.step.optimizer)) {
         input.step.optimizer = std::max(input.step.optimizer, Duration{1});
     }
