@@ -91,7 +91,8 @@ Outputs from_measurements(const po::variables_map& values) {
     const std::vector<std::string> files = texts_value(values, "measurements");
     const std::string captured = text_or_empty(values, "captured");
     const std::vector<MeasuredRun> runs = read_runs(files);
-    const std::optional<MeasuredScenario> measured = measured_scenario(runs.front());
+    const std::optional<MeasuredScenario> measured =
+        measured_scenario(runs.front(), StrategyKinds::all);
     const Calibration calibration =
         calibrate(runs, measured ? std::optional(measured->scenario) : std::nullopt,
                   optional_number(values, "processors", {1, most_processors}));

@@ -2,9 +2,11 @@
 #include <string>
 #include <vector>
 
+#include <fmt/format.h>
 #include <boost/program_options.hpp>
 #include <nlohmann/json.hpp>
 
+#include "calibrate/comparison/sharded_comparison.h"
 #include "calibrate/comparison/step_comparison.h"
 #include "calibrate/fit/calibration.h"
 #include "cli/commands.h"
@@ -56,7 +58,7 @@ bool knows_only_its_device(const Scenario& scenario) {
 // With the computing that the run measured, where the scenario has none of its own.
 Scenario scenario_to_compare(Json document, const std::string& file, const MeasuredRun& run) {
     inline_link(document, file, read_text_file);
-    Scenario scenario = parse_scenario(document, file, read_text_file);
+    Scenario scenario = parse_scenario(document, file, read_text_file, StrategyKinds::all);
     if (!knows_only_its_device(scenario)) {
         return scenario;
     }
@@ -69,7 +71,30 @@ Scenario scenario_to_compare(Json document, const std::string& file, const Measu
     if (!variation.is_null()) {
         timed["variation"] = variation;
     }
-    return parse_scenario(timed, file, read_text_file);
+    return parse_scenario(timed, file, read_text_file, StrategyKinds::all);
+}
+
+constexpr const char* no_compute_records =
+    "the measurements hold no compute records: computing is the scenario's device's";
+
+int compare_sharded(const po::variables_map& values, const Scenario& scenario,
+                    const MeasuredRun& run) {
+    for (const char* option : {"trace", "details"}) {
+        if (values.count(option) != 0) {
+            throw UsageError{fmt::format("--{}: expected a strategy with buckets, got {}", option,
+                                         name_of(scenario.sharding->strategy))};
+        }
+    }
+    ShardedComparison comparison = compare_settings(scenario, run);
+    if (knows_only_its_device(scenario)) {
+        comparison.notes.emplace_back(no_compute_records);
+    }
+    std::vector<OutputText> outputs;
+    if (values.count("output") != 0) {
+        outputs.push_back({text_value(values, "output"), json_text(to_json(comparison))});
+    }
+    write_outputs(outputs, comparison_report(comparison));
+    return exit_done;
 }
 
 }  // namespace
@@ -92,12 +117,14 @@ int run_compare(const CommandLine& line) {
     const Json document = read_simulated_document(values, file);
     const MeasuredRun run = read_runs({text_value(values, "measurements")}).front();
     const Scenario scenario = scenario_to_compare(document, file, run);
+    if (scenario.sharding) {
+        return compare_sharded(values, scenario, run);
+    }
     const Prediction prediction =
         predict_with_progress(scenario, step_input(scenario), {}, {}).prediction;
     Comparison comparison = compare_steps(scenario, run, prediction);
     if (knows_only_its_device(scenario)) {
-        comparison.notes.emplace_back(
-            "the measurements hold no compute records: computing is the scenario's device's");
+        comparison.notes.emplace_back(no_compute_records);
     }
     std::vector<OutputText> outputs;
     if (!output.empty()) {

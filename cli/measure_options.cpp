@@ -13,6 +13,7 @@
 
 #include "cli/commands.h"
 #include "cli/ranks/backends.h"
+#include "cli/sharded_settings.h"
 #include "cli/shell/files.h"
 #include "cli/shell/option_values.h"
 #include "cli/shell/scenario_document.h"
@@ -23,6 +24,7 @@
 #include "sim/link/link_input.h"
 #include "sim/plan/cap.h"
 #include "sim/scenario/document_edit.h"
+#include "sim/sharding/shard_plan.h"
 
 namespace bucketwise {
 namespace {
@@ -56,10 +58,21 @@ po::options_description measuring_options(const char* output_text, const char* t
           "with "
           "a plan of its own",
           "auto"},
-         {"bytes",
-          "sizes of isolated all-reduces, such as 4KiB,1MiB; auto: up to the size of all gradients",
+         {"sharding",
+          "of a step that is sharded: layers per group to measure besides the scenario's own "
+          "setting, such as 1,2,all; with /keep behind it, parameters stay after forward; auto: 1, "
+          "2, 4 and so on, and all",
           "auto"},
-         {"protocols", "what to measure", "allreduce,compute,contention,steps"},
+         {"bytes",
+          "sizes of isolated messages, such as 4KiB,1MiB; auto: up to the size of all gradients, "
+          "or "
+          "of the largest group",
+          "auto"},
+         {"protocols",
+          "what to measure; of a step that is sharded "
+          "allgather,reducescatter,compute,contention,steps, contention where all-gathers are "
+          "asynchronous",
+          "allreduce,compute,contention,steps"},
          {"all-reduce", "who sums: the library, or, with gloo, our own ring or direct", "library"},
          {"contention-ctas",
           "nccl: numbers of thread blocks to measure contention with; default: 2,8,32"},
@@ -167,37 +180,61 @@ std::vector<Cap> requested_caps(const po::variables_map& values, const StepInput
 constexpr Bytes least_message{1024};
 constexpr Bytes largest_message{std::int64_t{1} << 30};
 
-std::vector<Bytes> requested_messages(const po::variables_map& values, const StepInput& input,
-                                      DType dtype) {
-    const std::string& text = text_value(values, "bytes");
-    std::set<Bytes> sizes;
-    if (text == "auto") {
-        const auto all = static_cast<std::uint64_t>(input.workload.gradient_bytes().count);
-        const Bytes largest =
-            std::min(Bytes{static_cast<std::int64_t>(std::bit_ceil(all))}, largest_message);
-        constexpr Bytes coarse_up_to{std::int64_t{256} << 10};
-        for (Bytes size = least_message; size <= std::max(largest, coarse_up_to);
-             size = (size < coarse_up_to ? 4 : 2) * size) {
-            sizes.insert(size);
-        }
-        return {sizes.begin(), sizes.end()};
-    }
-    for (const Bytes size : parse_sizes(text, "--bytes")) {
-        check_message(size, dtype, "--bytes");
-        sizes.insert(size);
-    }
-    return {sizes.begin(), sizes.end()};
+// What isolated messages of one kind are like.
+struct MessageSizes {
+    DType dtype = DType::float32;
+    std::int64_t parts = 1;          // of equal size, in whole elements
+    Bytes largest;                   // that a step sends
+    std::set<Bytes> occurring = {};  // that must be among them
+};
+
+Bytes rounded_up(Bytes size, const MessageSizes& sizes) {
+    const Bytes granule = sizes.parts * element_size(sizes.dtype);
+    return divided(size.count, granule.count) * granule;
 }
 
-// Messages from small to large, none larger than all gradients. GPUs' buckets are larger.
-std::vector<Bytes> contention_messages(const StepInput& input, bool is_nccl) {
+std::set<Bytes> automatic_messages(const MessageSizes& sizes) {
+    const auto all = static_cast<std::uint64_t>(sizes.largest.count);
+    const Bytes largest =
+        std::min(Bytes{static_cast<std::int64_t>(std::bit_ceil(all))}, largest_message);
+    constexpr Bytes coarse_up_to{std::int64_t{256} << 10};
+    std::set<Bytes> messages = sizes.occurring;
+    for (Bytes size = least_message; size <= std::max(largest, coarse_up_to);
+         size = (size < coarse_up_to ? 4 : 2) * size) {
+        messages.insert(rounded_up(size, sizes));
+    }
+    return messages;
+}
+
+std::vector<Bytes> requested_messages(const po::variables_map& values, const MessageSizes& sizes) {
+    const std::string& text = text_value(values, "bytes");
+    std::set<Bytes> messages;
+    if (text == "auto") {
+        messages = automatic_messages(sizes);
+    } else {
+        for (const Bytes size : parse_sizes(text, "--bytes")) {
+            check_message(size, sizes.dtype, "--bytes");
+            if (size != rounded_up(size, sizes)) {
+                throw InputError("--bytes", "",
+                                 fmt::format("whole elements of {} for each of {} ranks",
+                                             name_of(sizes.dtype), sizes.parts),
+                                 fmt::format("{} bytes", size.count));
+            }
+            messages.insert(size);
+        }
+    }
+    return {messages.begin(), messages.end()};
+}
+
+// Messages from small to large, none larger than any that is sent. GPUs' buckets are larger.
+std::vector<Bytes> contention_messages(const MessageSizes& sent, bool is_nccl) {
     constexpr Bytes kib{1024};
     const std::array wanted = is_nccl ? std::array{64 * kib, 512 * kib, 8192 * kib, 65536 * kib}
                                       : std::array{64 * kib, 512 * kib, 4096 * kib, 32768 * kib};
     std::vector<Bytes> sizes;
     for (const Bytes size : wanted) {
-        if (sizes.empty() || size <= input.workload.gradient_bytes()) {
-            sizes.push_back(size);
+        if (sizes.empty() || size <= sent.largest) {
+            sizes.push_back(rounded_up(size, sent));
         }
     }
     return sizes;
@@ -222,33 +259,122 @@ std::vector<std::optional<std::int64_t>> contention_ctas(const po::variables_map
     return {ctas.begin(), ctas.end()};
 }
 
-std::vector<Item> requested_items(const po::variables_map& values, const Scenario& scenario,
-                                  const StepInput& input) {
+std::set<Protocol> requested_protocols(const po::variables_map& values, bool shards) {
+    if (shards && !is_typed(values, "protocols")) {
+        return {Protocol::all_gather, Protocol::reduce_scatter, Protocol::compute,
+                Protocol::contention, Protocol::step};
+    }
     std::set<Protocol> protocols;
     for (const std::string& name : list_value(values, "protocols")) {
         protocols.insert(choice_named(name, every<Protocol>, "--protocols"));
     }
-    std::vector<Item> items;
-    if (protocols.count(Protocol::all_reduce) != 0) {
-        const DType dtype = wire_dtype(scenario, input.workload);
-        for (const Bytes size : requested_messages(values, input, dtype)) {
-            items.push_back({.protocol = Protocol::all_reduce, .message = size});
+    return protocols;
+}
+
+void refuse_options_of_others(const po::variables_map& values, const Scenario& scenario) {
+    const auto refuse = [&](const char* option, const char* expected, std::string_view strategy) {
+        if (is_typed(values, option)) {
+            throw UsageError{fmt::format("--{}: expected {}, got {}", option, expected, strategy)};
+        }
+    };
+    if (!scenario.sharding) {
+        refuse("sharding", "a strategy that shards", name_of(scenario.sync.strategy));
+        return;
+    }
+    const std::string_view strategy = name_of(scenario.sharding->strategy);
+    for (const char* option : {"bucket-cap", "time"}) {
+        refuse(option, "a strategy with buckets", strategy);
+    }
+}
+
+// What a step sends, and how it is measured alone.
+class MessagesToMeasure {
+  public:
+    MessagesToMeasure(const Scenario& scenario, const StepInput& input,
+                      const std::vector<ShardingRequest>& settings)
+        : dtypes_(message_dtypes(scenario, input)), ranks_(input.group.ranks) {
+        if (settings.empty()) {
+            largest_ = input.workload.gradient_bytes();
+        }
+        for (const ShardingRequest& setting : settings) {
+            add(make_shard_plan(input.workload, setting, ranks_));
         }
     }
-    if (protocols.count(Protocol::compute) != 0) {
-        items.push_back({.protocol = Protocol::compute});
+
+    [[nodiscard]] MessageSizes of(CollectiveKind kind) const {
+        if (kind == CollectiveKind::all_reduce) {
+            return {dtypes_.sum, 1, largest_, {}};
+        }
+        const bool gathers = kind == CollectiveKind::all_gather;
+        return {gathers ? dtypes_.all_gather : dtypes_.sum, ranks_, largest_,
+                gathers ? gathered_ : reduced_};
     }
-    if (protocols.count(Protocol::contention) != 0) {
-        const bool is_nccl = text_value(values, "backend") == "nccl";
-        for (const Bytes size : contention_messages(input, is_nccl)) {
+
+  private:
+    void add(const ShardPlan& plan) {
+        for (const ShardGroup& group : plan.groups) {
+            gathered_.insert(group.gathered());
+            reduced_.insert(group.reduced());
+            largest_ = std::max({largest_, group.gathered(), group.reduced()});
+        }
+    }
+
+    MessageDtypes dtypes_;
+    std::int64_t ranks_;
+    Bytes largest_;
+    std::set<Bytes> gathered_;
+    std::set<Bytes> reduced_;
+};
+
+// Computing is disturbed by what it does not wait for.
+std::vector<CollectiveKind> disturbing(const Scenario& scenario) {
+    if (!scenario.sharding) {
+        return {CollectiveKind::all_reduce};
+    }
+    return scenario.sharding->asynchronous_unshard ? std::vector{CollectiveKind::all_gather}
+                                                   : std::vector<CollectiveKind>{};
+}
+
+void add_contentions(const po::variables_map& values, const Scenario& scenario,
+                     const MessagesToMeasure& messages, std::vector<Item>& items) {
+    const bool is_nccl = text_value(values, "backend") == "nccl";
+    for (const CollectiveKind kind : disturbing(scenario)) {
+        for (const Bytes size : contention_messages(messages.of(kind), is_nccl)) {
             for (const std::optional<std::int64_t>& ctas : contention_ctas(values)) {
-                items.push_back({.protocol = Protocol::contention, .message = size, .ctas = ctas});
+                items.push_back({.protocol = Protocol::contention,
+                                 .message = size,
+                                 .ctas = ctas,
+                                 .collective = kind});
             }
         }
     }
-    if (protocols.count(Protocol::step) != 0) {
-        for (const Cap cap : requested_caps(values, input, scenario.sync)) {
-            items.push_back({.protocol = Protocol::step, .cap = cap});
+}
+
+std::vector<Item> requested_items(const po::variables_map& values, const Scenario& scenario,
+                                  const StepInput& input) {
+    refuse_options_of_others(values, scenario);
+    const std::vector<ShardingRequest> settings =
+        scenario.sharding ? settings_to_measure(text_value(values, "sharding"), scenario, input)
+                          : std::vector<ShardingRequest>{};
+    const MessagesToMeasure messages(scenario, input, settings);
+    std::vector<Item> items;
+    for (const Protocol protocol : requested_protocols(values, scenario.sharding.has_value())) {
+        if (const auto kind = isolated_kind(protocol)) {
+            for (const Bytes size : requested_messages(values, messages.of(*kind))) {
+                items.push_back({.protocol = protocol, .message = size});
+            }
+        } else if (protocol == Protocol::compute) {
+            items.push_back({.protocol = Protocol::compute});
+        } else if (protocol == Protocol::contention) {
+            add_contentions(values, scenario, messages, items);
+        } else if (scenario.sharding) {
+            for (const ShardingRequest& setting : settings) {
+                items.push_back({.protocol = Protocol::step, .sharding = setting});
+            }
+        } else {
+            for (const Cap cap : requested_caps(values, input, scenario.sync)) {
+                items.push_back({.protocol = Protocol::step, .cap = cap});
+            }
         }
     }
     return items;
@@ -307,7 +433,8 @@ CommandHelp help_of_measuring(const std::string& usage, const char* output_text,
             .values = {{"all-reduce", one_of(every<AllReduceImplementation>)},
                        {"bucket-cap", {.names = {"auto"}, .files = false}},
                        {"bytes", {.names = {"auto"}, .files = false}},
-                       {"protocols", some_of(every<Protocol>)}}};
+                       {"protocols", some_of(every<Protocol>)},
+                       {"sharding", {.names = {"auto", "all"}, .files = false}}}};
 }
 
 CommandHelp measure_help() {
@@ -346,7 +473,8 @@ MeasureOptions measure_options(const CommandLine& line, const std::optional<Rank
     } else {
         job.command.insert(job.command.end(), line.arguments.begin(), line.arguments.end());
     }
-    options.scenario = parse_scenario(document, file, read_text_file);
+    options.scenario = parse_scenario(document, file, read_text_file,
+                                      place ? StrategyKinds::replicated : StrategyKinds::all);
     job.backend->check_scenario(options.scenario, file);
     options.scenario_text = job.document;
     options.input = replay_input(options.scenario);

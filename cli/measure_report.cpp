@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <tuple>
 #include <utility>
 
 #include <fmt/format.h>
@@ -11,6 +12,7 @@
 #include "sim/base/statistics.h"
 #include "sim/base/units.h"
 #include "sim/link/collective.h"
+#include "sim/report/sharded_report.h"
 
 namespace bucketwise {
 namespace {
@@ -35,11 +37,20 @@ std::string environment_text(const std::vector<Measurement>& records) {
     return "";
 }
 
-std::string all_reduce_text(const std::vector<Measurement>& records) {
+// The record of a message of that kind alone; null: it is of something else.
+const AllReduceRecord* isolated_message(CollectiveKind kind, const Measurement& record) {
+    if (kind == CollectiveKind::all_reduce) {
+        return std::get_if<AllReduceRecord>(&record);
+    }
+    const auto* collective = std::get_if<CollectiveRecord>(&record);
+    return collective != nullptr && collective->kind == kind ? &collective->measured : nullptr;
+}
+
+std::string isolated_text(CollectiveKind kind, const std::vector<Measurement>& records) {
     std::map<Bytes, std::vector<double>> by_size;
     std::int64_t ranks = 1;
     for (const Measurement& record : records) {
-        if (const auto* r = std::get_if<AllReduceRecord>(&record)) {
+        if (const AllReduceRecord* r = isolated_message(kind, record)) {
             append_all(by_size[r->size], r->samples_us);
             ranks = r->transport.ranks;
         }
@@ -47,15 +58,15 @@ std::string all_reduce_text(const std::vector<Measurement>& records) {
     if (by_size.empty()) {
         return "";
     }
-    std::string text = fmt::format("\nall-reduce alone\n  {:>10}  {:>8}  {:>12}  {:>14}  {:>7}\n",
-                                   "message", "samples", "median ms", "bus GB/s", "spread");
+    std::string text =
+        fmt::format("\n{} alone\n  {:>10}  {:>8}  {:>12}  {:>14}  {:>7}\n", name_of(kind),
+                    "message", "samples", "median ms", "bus GB/s", "spread");
     for (const auto& [size, samples] : by_size) {
         const double middle = median(samples);
-        text += fmt::format(
-            "  {:>10}  {:>8}  {:>12.3f}  {:>14.3f}  {:>5.1f} %\n", text_of(size), samples.size(),
-            middle / 1e3,
-            middle > 0 ? bus_gb_per_s(CollectiveKind::all_reduce, size, ranks, middle) : 0.0,
-            100 * spread(samples));
+        text += fmt::format("  {:>10}  {:>8}  {:>12.3f}  {:>14.3f}  {:>5.1f} %\n", text_of(size),
+                            samples.size(), middle / 1e3,
+                            middle > 0 ? bus_gb_per_s(kind, size, ranks, middle) : 0.0,
+                            100 * spread(samples));
     }
     return text;
 }
@@ -81,18 +92,19 @@ std::string compute_text(const std::vector<Measurement>& records) {
 
 struct Slowdowns {
     std::vector<double> compute;
-    std::vector<double> all_reduce;
+    std::vector<double> collective;
 };
 
 std::string contention_text(const std::vector<Measurement>& records) {
-    std::map<std::pair<Bytes, std::int64_t>, Slowdowns> by_size;  // and thread blocks; 0: not said
+    // By kind, size and thread blocks; 0: not said.
+    std::map<std::tuple<CollectiveKind, Bytes, std::int64_t>, Slowdowns> by_size;
     for (const Measurement& record : records) {
         const auto* r = std::get_if<ContentionRecord>(&record);
         if (r == nullptr) {
             continue;
         }
-        Slowdowns& slowdowns = by_size[{r->size, r->transport.ctas.value_or(0)}];
-        slowdowns.all_reduce.push_back(median(r->allreduce_disturbed_us) /
+        Slowdowns& slowdowns = by_size[{r->collective, r->size, r->transport.ctas.value_or(0)}];
+        slowdowns.collective.push_back(median(r->allreduce_disturbed_us) /
                                        median(r->allreduce_alone_us));
         for (std::size_t i = 0; i < r->compute_alone_us.size(); ++i) {
             if (r->compute_alone_us[i] > 0) {
@@ -102,25 +114,58 @@ std::string contention_text(const std::vector<Measurement>& records) {
     }
     std::string text = by_size.empty() ? "" : "\nboth at once, times longer than alone\n";
     for (const auto& [key, slowdowns] : by_size) {
-        const auto& [size, ctas] = key;
+        const auto& [kind, size, ctas] = key;
         text += fmt::format(
-            "  {:>10}{}  compute {}, all-reduce {:.2f}\n", text_of(size),
+            "  {:>10}{}  compute {}, {} {:.2f}\n", text_of(size),
             ctas == 0 ? "" : fmt::format("  {:>3} CTAs", ctas),
             slowdowns.compute.empty() ? "?" : fmt::format("{:.2f}", median(slowdowns.compute)),
-            median(slowdowns.all_reduce));
+            name_of(kind), median(slowdowns.collective));
     }
     return text;
 }
 
-struct CapSamples {
-    std::size_t buckets = 0;
+struct StepSamples {
+    std::size_t messages = 0;  // buckets, or collectives of a sharded step
     std::vector<double> steps;
     std::vector<double> exposed;
     std::vector<double> waiting;
 };
 
+// Which step: by its cap, the default last, or by its setting.
+struct StepKey {
+    std::optional<Bytes> cap = {};
+    bool is_default = false;
+    std::string setting = {};
+    auto operator<=>(const StepKey&) const = default;
+};
+
+StepKey key_of(const StepRecord& record) {
+    if (record.sharding) {
+        return {.setting = setting_label(*record.sharding)};
+    }
+    return {.cap = record.cap, .is_default = record.is_default};
+}
+
+std::string step_table(const std::map<StepKey, StepSamples>& by_key) {
+    const bool sharded = !by_key.begin()->first.setting.empty();
+    const int width = sharded ? 28 : 12;
+    std::string text =
+        fmt::format("\nsteps\n  {:>{}}  {:>7}  {:>7}  {:>10}  {:>7}  {:>10}  {:>10}\n",
+                    sharded ? "group" : "bucket cap", width, sharded ? "sent" : "buckets",
+                    "samples", "median ms", "spread", "exposed ms", "waiting ms");
+    for (const auto& [key, samples] : by_key) {
+        const std::string name = sharded ? key.setting : key.cap ? text_of(*key.cap) : "-";
+        text += fmt::format(
+            "  {:>{}}  {:>7}  {:>7}  {:>10}  {:>5.1f} %  {:>10}  {:>10}{}\n", name, width,
+            samples.messages, samples.steps.size(), milliseconds(median(samples.steps)),
+            100 * spread(samples.steps), milliseconds(median(samples.exposed)),
+            milliseconds(median(samples.waiting)), key.is_default ? "  default" : "");
+    }
+    return text;
+}
+
 std::string step_text(const std::vector<Measurement>& records) {
-    std::map<std::pair<std::optional<Bytes>, bool>, CapSamples> by_cap;
+    std::map<StepKey, StepSamples> by_key;
     double difference = 0;
     std::int64_t memory_bytes = 0;
     for (const Measurement& record : records) {
@@ -128,8 +173,8 @@ std::string step_text(const std::vector<Measurement>& records) {
         if (r == nullptr) {
             continue;
         }
-        CapSamples& samples = by_cap[{r->cap, r->is_default}];
-        samples.buckets = r->bucket_bytes.size();
+        StepSamples& samples = by_key[key_of(*r)];
+        samples.messages = r->sharding ? r->collective_begin_us.size() : r->bucket_bytes.size();
         append_all(samples.steps, r->samples_us);
         samples.exposed.push_back(r->exposed_communication_us);
         double waiting = 0;
@@ -140,22 +185,12 @@ std::string step_text(const std::vector<Measurement>& records) {
         samples.waiting.push_back(waiting);
         difference = std::max(difference, r->largest_difference);
     }
-    if (by_cap.empty()) {
+    if (by_key.empty()) {
         return "";
     }
-    std::string text = fmt::format(
-        "\nsteps\n  {:>12}  {:>7}  {:>7}  {:>10}  {:>7}  {:>10}  {:>10}\n", "bucket cap", "buckets",
-        "samples", "median ms", "spread", "exposed ms", "waiting ms");
-    for (const auto& [key, samples] : by_cap) {
-        const std::string cap = key.first ? text_of(*key.first) : "-";
-        text +=
-            fmt::format("  {:>12}  {:>7}  {:>7}  {:>10}  {:>5.1f} %  {:>10}  {:>10}{}\n", cap,
-                        samples.buckets, samples.steps.size(), milliseconds(median(samples.steps)),
-                        100 * spread(samples.steps), milliseconds(median(samples.exposed)),
-                        milliseconds(median(samples.waiting)), key.second ? "  default" : "");
-    }
-    const bool any_sums = std::any_of(by_cap.begin(), by_cap.end(),
-                                      [](const auto& entry) { return entry.second.buckets > 0; });
+    std::string text = step_table(by_key);
+    const bool any_sums = std::any_of(by_key.begin(), by_key.end(),
+                                      [](const auto& entry) { return entry.second.messages > 0; });
     if (any_sums) {
         text += fmt::format(
             "every sum is right: no element further than {:.2g} from the exact mean\n", difference);
@@ -166,8 +201,12 @@ std::string step_text(const std::vector<Measurement>& records) {
 }  // namespace
 
 std::string measure_report(const std::vector<Measurement>& records) {
-    return environment_text(records) + all_reduce_text(records) + compute_text(records) +
-           contention_text(records) + step_text(records);
+    std::string text = environment_text(records);
+    for (const CollectiveKind kind :
+         {CollectiveKind::all_reduce, CollectiveKind::all_gather, CollectiveKind::reduce_scatter}) {
+        text += isolated_text(kind, records);
+    }
+    return text + compute_text(records) + contention_text(records) + step_text(records);
 }
 
 }  // namespace bucketwise

@@ -21,6 +21,7 @@ struct MeasuredScenario {
 };
 
 // Nothing where no scenario was replayed. Throws InputError.
-std::optional<MeasuredScenario> measured_scenario(const MeasuredRun& run);
+std::optional<MeasuredScenario> measured_scenario(const MeasuredRun& run,
+                                                  StrategyKinds kinds = StrategyKinds::replicated);
 
 }  // namespace bucketwise

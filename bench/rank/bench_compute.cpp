@@ -73,7 +73,7 @@ Measured measure_compute(const Backend& backend, const Scenario& scenario, std::
     Measured measured;
     measured.environment.machine = read_environment();
     measured.environment.gpu = session.connection().gpu();
-    Measurer measurer(scenario, input, backend.transport({}, 1), *device, session);
+    ReplayMeasurer measurer(scenario, input, backend.transport({}, 1), *device, session);
     device->calibrate();
     for (std::int64_t round = -1; round < rounds; ++round) {
         session.expect(rounds, std::max<std::int64_t>(round, 0));

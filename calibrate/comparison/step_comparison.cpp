@@ -360,6 +360,8 @@ StepPicture measured_picture(const MeasuredCap& measured, const Program& program
     return picture;
 }
 
+}  // namespace
+
 std::string machine_of(const MeasuredRun& run) {
     if (!run.environment) {
         return "unknown machine";
@@ -372,8 +374,6 @@ std::string machine_of(const MeasuredRun& run) {
                        e.link_rate.empty() ? "" : ", links of " + e.link_rate, e.machine.kernel,
                        e.date.substr(0, 10));
 }
-
-}  // namespace
 
 MeasuredPlans measured_plans(const std::vector<MeasuredCap>& caps) {
     std::vector<std::size_t> plan_of;

@@ -107,6 +107,9 @@ constexpr double mape_goal = 0.02;
 Comparison compare_steps(const Scenario& scenario, const MeasuredRun& run,
                          const Prediction& prediction);
 
+// Hardware, versions, date.
+std::string machine_of(const MeasuredRun& run);
+
 // By point of `comparison` or, before there is one, by measured cap: the samples of every plan,
 // paired by round. Caps with one plan are one, and `plan_of` says which.
 struct MeasuredPlans {

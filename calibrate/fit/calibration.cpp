@@ -12,6 +12,7 @@
 #include "sim/base/json_output.h"
 #include "sim/base/statistics.h"
 #include "sim/report/number_text.h"
+#include "sim/scenario/sharding_input.h"
 #include "sim/text/passed_on.h"
 #include "sim/workload/device_input.h"
 
@@ -487,6 +488,11 @@ void set_launches(Json& workload, const ComputeFit& compute) {
                  [](const auto& launch) { return to_us(launch.time); });
 }
 
+bool shards(const Json& document) {
+    const auto sync = document.find("sync");
+    return sync != document.end() && read_sharding({&*sync, "scenario", "/sync"});
+}
+
 }  // namespace
 
 Json with_measured_computing(Json document, const ComputeFit& compute) {
@@ -506,6 +512,9 @@ Json with_measured_computing(Json document, const ComputeFit& compute) {
         workload["backward_operations_us"] = json_list(compute.backward_operations, rounded_us);
     }
     set_launches(workload, compute);
+    if (!compute.launch && workload.contains("gradients") && shards(document)) {
+        workload["host_is_device"] = true;  // else collectives would not block what computes
+    }
     Json& step = document["step"];
     step = step.is_null() ? Json::object() : step;
     step.erase("optimizer");

@@ -5,6 +5,7 @@
 #include <iterator>
 #include <map>
 #include <numeric>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -14,6 +15,7 @@
 #include "sim/plan/plan.h"
 #include "sim/plan/strategy.h"
 #include "sim/program/step_programs.h"
+#include "sim/sharding/sharded_step.h"
 
 namespace bucketwise {
 namespace {
@@ -141,12 +143,24 @@ void set_readiness(const Workload& workload, ComputeFit& fit) {
     }
 }
 
-// Payload that the step of `sync` copies and casts.
-Bytes copied_bytes(StepInput input, const SyncSettings& sync) {
+// The step whose copies a compute record tells: the scenario's own, or at its default cap.
+Program copying_program(const Scenario& scenario, StepInput input) {
+    if (scenario.sharding) {
+        input.workload.host_is_device = true;  // as ranks run it
+        input.copy_fixed = Duration{0};
+        const ShardedInput sharded{std::move(input), *scenario.sharding, {}};
+        return build_sharded_program(sharded, make_shard_plan(sharded)).program;
+    }
+    const SyncSettings sync = settings_of_replay(with_cap(scenario.sync, Cap()));
+    return build_program(input, sync, make_plan(input.workload, sync.policy));
+}
+
+// Payload that it copies and casts.
+Bytes copied_bytes(const Scenario& scenario, StepInput input) {
     input.copy_bandwidth = bandwidth_from_gb_per_s(1);  // a byte per nanosecond
-    const BucketPlan plan = make_plan(input.workload, sync.policy);
     Duration time{0};
-    for (const Instruction& instruction : build_program(input, sync, plan).instructions) {
+    for (const Instruction& instruction :
+         copying_program(scenario, std::move(input)).instructions) {
         if (is_copy(instruction.kind)) {
             time += instruction.device;
         }
@@ -155,9 +169,9 @@ Bytes copied_bytes(StepInput input, const SyncSettings& sync) {
     return {time.count() / ps_per_byte};
 }
 
-void set_copy_bandwidth(const std::vector<Round>& rounds, const StepInput& input,
-                        const SyncSettings& sync, ComputeFit& fit) {
-    const Bytes copied = copied_bytes(input, sync);
+void set_copy_bandwidth(const std::vector<Round>& rounds, const Scenario& scenario,
+                        const StepInput& input, ComputeFit& fit) {
+    const Bytes copied = copied_bytes(scenario, input);
     if (copied.count == 0) {
         return;
     }
@@ -291,8 +305,7 @@ std::optional<ComputeFit> fit_compute(const MeasuredRun& run, const Scenario& sc
     set_readiness(input.workload, fit);
     fit.optimizer =
         duration_from_us(slowest(rounds, [](const ComputeRecord& r) { return r.optimizer_us; }));
-    // As the copying step of a compute record is run.
-    set_copy_bandwidth(rounds, input, settings_of_replay(with_cap(scenario.sync, Cap())), fit);
+    set_copy_bandwidth(rounds, scenario, input, fit);
     set_variation(rounds, fit);
     const auto spread_of = [&](CollectiveKind kind) {
         return collective_spread(samples_of(kind, {run}));

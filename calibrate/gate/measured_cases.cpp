@@ -10,6 +10,7 @@
 #include "sim/base/error.h"
 #include "sim/base/statistics.h"
 #include "sim/base/transformed.h"
+#include "sim/report/sharded_report.h"
 #include "sim/report/sweep_table.h"
 #include "sim/text/passed_on.h"
 
@@ -19,6 +20,9 @@ namespace {
 constexpr double us_in_ms = 1000;
 
 std::string case_name(const StepRecord& step) {
+    if (step.sharding) {
+        return fmt::format("{}, {}", step.strategy, setting_label(*step.sharding));
+    }
     const std::string cap = step.is_default ? "default cap"
                             : step.cap      ? fmt::format("cap {}", bucket_cap_text(step.cap))
                                             : "no cap";

@@ -9,13 +9,18 @@
 #include <set>
 #include <stdexcept>
 #include <string_view>
+#include <type_traits>
+#include <utility>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "cli/ranks/measurement_file.h"
 #include "cli/shell/size.h"
 #include "cli/shell/version.h"
 #include "sim/base/hash.h"
+#include "sim/report/sharded_report.h"
+#include "sim/scenario/sharding_input.h"
 #include "sim/text/passed_on.h"
 
 namespace bucketwise {
@@ -45,13 +50,19 @@ EnvironmentRecord environment_record(const MeasureOptions& options, const RankId
 std::string label_of(const Item& item) {
     switch (item.protocol) {
         case Protocol::all_reduce:
-            return fmt::format("all-reduce of {}", text_of(item.message));
+        case Protocol::all_gather:
+        case Protocol::reduce_scatter:
+            return fmt::format("{} of {}", name_of(*isolated_kind(item.protocol)),
+                               text_of(item.message));
         case Protocol::compute:
             return "compute alone";
         case Protocol::contention:
             return fmt::format("contention with {}{}", text_of(item.message),
                                item.ctas ? fmt::format(" of {} CTAs", *item.ctas) : "");
         case Protocol::step: {
+            if (item.sharding) {
+                return fmt::format("step, {}", setting_text(*item.sharding));
+            }
             const std::optional<Bytes> cap = item.cap.named();
             return cap ? fmt::format("step at {}", text_of(*cap)) : "step";
         }
@@ -74,19 +85,21 @@ std::vector<Agreement> agreements_of(const MeasureOptions& options) {
     const RankJob& job = options.job;
     std::string items;
     for (const Item& item : options.items) {
-        items += fmt::format("{} {} {} {},", name_of(item.protocol), item.message.count,
-                             item.cap.named().value_or(Bytes{-1}).count, item.ctas.value_or(0));
+        items += fmt::format("{} {} {} {} {},", name_of(item.protocol), item.message.count,
+                             item.cap.named().value_or(Bytes{-1}).count, item.ctas.value_or(0),
+                             item.sharding ? sharding_json(*item.sharding).dump() : "");
     }
-    return {{"version of bucketwise", fingerprint(program_version())},
-            {"scenario", fingerprint(options.scenario_text)},
-            {"--protocols, --bytes, --contention-ctas or --bucket-cap", fingerprint(items)},
-            {"--backend", fingerprint(job.backend->name())},
-            {"--all-reduce", static_cast<std::int64_t>(job.request.implementation)},
-            {"--share-gpu", job.request.share_gpu ? 1 : 0},
-            {"--ctas", job.request.ctas.value_or(0)},
-            {"--rounds", job.order.rounds},
-            {"--time", options.time_limit ? std::llround(1e3 * options.time_limit->count()) : -1},
-            {"--seed", static_cast<std::int64_t>(job.order.seed)}};
+    return {
+        {"version of bucketwise", fingerprint(program_version())},
+        {"scenario", fingerprint(options.scenario_text)},
+        {"--protocols, --bytes, --contention-ctas, --bucket-cap or --sharding", fingerprint(items)},
+        {"--backend", fingerprint(job.backend->name())},
+        {"--all-reduce", static_cast<std::int64_t>(job.request.implementation)},
+        {"--share-gpu", job.request.share_gpu ? 1 : 0},
+        {"--ctas", job.request.ctas.value_or(0)},
+        {"--rounds", job.order.rounds},
+        {"--time", options.time_limit ? std::llround(1e3 * options.time_limit->count()) : -1},
+        {"--seed", static_cast<std::int64_t>(job.order.seed)}};
 }
 
 // Somebody else may have started the ranks, each on a machine with files of its own.
@@ -165,14 +178,34 @@ void measure_rounds(const MeasureOptions& options, const RankIdentity& identity,
         });
 }
 
+struct MeasuredDevice {
+    std::unique_ptr<ComputingDevice> device;
+    std::unique_ptr<Measurer> measurer;
+};
+
+MeasuredDevice measured_device(const MeasureOptions& options, const RankSession& session) {
+    const auto made = [&]<typename Of>(auto device, std::type_identity<Of>) {
+        auto measurer = std::make_unique<Of>(options.scenario, options.input,
+                                             transport_of(options.job), *device, session);
+        return MeasuredDevice{std::move(device), std::move(measurer)};
+    };
+    RankConnection& connection = session.connection();
+    if (options.scenario.sharding) {
+        return made(connection.sharded_device(options.scenario, options.input.workload),
+                    std::type_identity<ShardedMeasurer>{});
+    }
+    return made(connection.device(options.scenario, options.input.workload,
+                                  settings_of_replay(options.scenario.sync)),
+                std::type_identity<ReplayMeasurer>{});
+}
+
 void measure_on_this_rank(const MeasureOptions& options, const RankIdentity& identity,
                           const MakeDirector& make_director, RankSession& session) {
-    const std::unique_ptr<RankDevice> device = session.connection().device(
-        options.scenario, options.input.workload, settings_of_replay(options.scenario.sync));
-    Measurer measurer(options.scenario, options.input, transport_of(options.job), *device, session);
+    const MeasuredDevice measured = measured_device(options, session);
+    Measurer& measurer = *measured.measurer;
     check_agreement(options, session.control());
     session.control().barrier();
-    device->calibrate();
+    measured.device->calibrate();
     if (options.time_limit) {
         std::vector<Measurement> records;
         if (session.is_first() && options.resume) {

@@ -20,6 +20,13 @@ std::optional<Position> position_of(const Measurement& record) {
     if (const auto* r = std::get_if<AllReduceRecord>(&record)) {
         return Position{{.protocol = Protocol::all_reduce, .message = r->size}, r->round};
     }
+    if (const auto* r = std::get_if<CollectiveRecord>(&record)) {
+        return Position{
+            {.protocol = r->kind == CollectiveKind::all_gather ? Protocol::all_gather
+                                                               : Protocol::reduce_scatter,
+             .message = r->measured.size},
+            r->measured.round};
+    }
     if (const auto* r = std::get_if<ComputeRecord>(&record)) {
         // A line per rank; without the last one some are missing.
         if (r->rank + 1 < r->ranks) {
@@ -28,15 +35,27 @@ std::optional<Position> position_of(const Measurement& record) {
         return Position{{.protocol = Protocol::compute}, r->round};
     }
     if (const auto* r = std::get_if<ContentionRecord>(&record)) {
-        return Position{
-            {.protocol = Protocol::contention, .message = r->size, .ctas = r->transport.ctas},
-            r->round};
+        return Position{{.protocol = Protocol::contention,
+                         .message = r->size,
+                         .ctas = r->transport.ctas,
+                         .collective = r->collective},
+                        r->round};
     }
     if (const auto* r = std::get_if<StepRecord>(&record)) {
-        return Position{{.protocol = Protocol::step, .cap = r->is_default ? Cap() : Cap(r->cap)},
+        return Position{{.protocol = Protocol::step,
+                         .cap = r->is_default || r->sharding ? Cap() : Cap(r->cap),
+                         .sharding = r->sharding},
                         r->round};
     }
     return std::nullopt;
+}
+
+// As far as records say what was measured: not of which PyTorch version it is.
+bool is_of(const Item& item, Item recorded) {
+    if (item.sharding && recorded.sharding) {
+        recorded.sharding->reduces_in_own_dtype = item.sharding->reduces_in_own_dtype;
+    }
+    return item == recorded;
 }
 
 std::string ctas_text(const Transport& transport) {
@@ -93,7 +112,7 @@ std::vector<std::int64_t> open_positions(const MeasureOptions& options,
     for (const Measurement& record : records) {
         const std::optional<Position> position = position_of(record);
         for (std::size_t i = 0; position && i < items; ++i) {
-            if (options.items[i] == position->item && position->round < rounds) {
+            if (is_of(options.items[i], position->item) && position->round < rounds) {
                 open[static_cast<std::size_t>(position->round) * items + i] = 0;
             }
         }

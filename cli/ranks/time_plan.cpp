@@ -31,6 +31,8 @@ constexpr double least_message_share = 0.02;  // of the largest one's time: many
 std::size_t fewest_of(Protocol protocol) {
     switch (protocol) {
         case Protocol::all_reduce:
+        case Protocol::all_gather:
+        case Protocol::reduce_scatter:
             return fewest_messages;
         case Protocol::contention:
             return fewest_contentions;
@@ -110,7 +112,7 @@ double TimePlan::cost_of(std::size_t item) const {
             continue;
         }
         const double of_other = median(seconds_[other]);
-        const bool by_size = items_[item].protocol == Protocol::all_reduce;
+        const bool by_size = isolated_kind(items_[item].protocol).has_value();
         const double share = by_size ? static_cast<double>(items_[item].message.count) /
                                            static_cast<double>(items_[other].message.count)
                                      : 1.0;

@@ -15,6 +15,7 @@
 #include "hw/rank/communicator.h"
 #include "hw/rank/control_group.h"
 #include "hw/rank/rank_device.h"
+#include "hw/rank/sharded_device.h"
 #include "hw/record/measurement.h"
 #include "hw/training/training_device.h"
 #include "sim/base/interface.h"
@@ -56,6 +57,10 @@ class RankConnection : public Interface {
     [[nodiscard]] virtual std::unique_ptr<RankDevice> device(const Scenario& scenario,
                                                              const Workload& workload,
                                                              const SyncSettings& sync) = 0;
+
+    // One that runs sharded steps of a scenario that check_scenario() lets pass. Collective.
+    [[nodiscard]] virtual std::unique_ptr<ShardedDevice> sharded_device(
+        const Scenario& scenario, const Workload& workload) = 0;
 
     // One that only all-reduces. Collective.
     [[nodiscard]] virtual std::unique_ptr<MessageDevice> messages() = 0;

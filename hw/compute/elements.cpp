@@ -146,6 +146,21 @@ void cast_scaled(void* to, DType to_dtype, const void* from, DType from_dtype, s
     });
 }
 
+void add_cast(void* to, DType to_dtype, const void* from, DType from_dtype, std::int64_t count) {
+    with_type(to_dtype, [&](auto to_zero) {
+        using To = decltype(to_zero);
+        with_type(from_dtype, [&](auto from_zero) {
+            using From = decltype(from_zero);
+            using W = std::common_type_t<Wide<To>, Wide<From>>;
+            auto* sum = static_cast<To*>(to);
+            const auto* addend = static_cast<const From*>(from);
+            for (std::int64_t i = 0; i < count; ++i) {
+                sum[i] = static_cast<To>(static_cast<W>(sum[i]) + static_cast<W>(addend[i]));
+            }
+        });
+    });
+}
+
 void store_scaled(void* to, DType dtype, const float* pattern, std::int64_t count, float factor,
                   bool accumulate) {
     with_type(dtype, [&](auto zero) {

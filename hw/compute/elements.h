@@ -18,6 +18,9 @@ void copy_scaled(void* to, const void* from, std::int64_t count, DType dtype, do
 void cast_scaled(void* to, DType to_dtype, const void* from, DType from_dtype, std::int64_t count,
                  double factor);
 
+// to[i] += from[i], in the wider of the two and rounded at the end.
+void add_cast(void* to, DType to_dtype, const void* from, DType from_dtype, std::int64_t count);
+
 // to[i] = factor * pattern[i], or += where `accumulate`.
 void store_scaled(void* to, DType dtype, const float* pattern, std::int64_t count, float factor,
                   bool accumulate);

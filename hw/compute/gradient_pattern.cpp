@@ -80,21 +80,21 @@ std::vector<float> column_values(std::int64_t columns) {
 }
 
 ElementCheck check_gradient(const void* data, DType dtype, std::int64_t numel, std::int64_t columns,
-                            double factor_and_mean, double tolerance) {
+                            double factor_and_mean, double tolerance, std::int64_t first) {
     constexpr std::int64_t block = 4096;
     std::array<double, block> values{};
     const std::vector<float> pattern = column_values(columns);
     ElementCheck check;
     for (std::int64_t begin = 0; begin < numel;) {
         // A block lies within one row, so that the inner loop is a plain one.
-        const std::int64_t column = begin % columns;
+        const std::int64_t column = (first + begin) % columns;
         const std::int64_t count = std::min({block, numel - begin, columns - column});
         const auto* bytes = static_cast<const char*>(data) + begin * element_size(dtype).count;
         cast_scaled(values.data(), DType::float64, bytes, dtype, count, 1.0);
-        const double row = factor_and_mean * row_value(begin / columns);
+        const double row = factor_and_mean * row_value((first + begin) / columns);
         for (std::int64_t i = 0; i < count; ++i) {
             const double exact = row * double{pattern[static_cast<std::size_t>(column + i)]};
-            check.compare(begin + i, exact, values[static_cast<std::size_t>(i)], tolerance);
+            check.compare(first + begin + i, exact, values[static_cast<std::size_t>(i)], tolerance);
         }
         begin += count;
     }

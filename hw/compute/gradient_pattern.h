@@ -64,10 +64,10 @@ struct ElementCheck {
     }
 };
 
-// Compares all `numel` elements with factor * row_value * column_value * mean. `tolerance` is
-// relative to the exact value.
+// Compares `numel` elements, of which `data` holds those from `first` on, with
+// factor * row_value * column_value * mean. `tolerance` is relative to the exact value.
 ElementCheck check_gradient(const void* data, DType dtype, std::int64_t numel, std::int64_t columns,
-                            double factor_and_mean, double tolerance);
+                            double factor_and_mean, double tolerance, std::int64_t first = 0);
 
 // What rounding can do to a mean over `ranks`: each term is rounded once when it is divided, cast
 // and stored, and every addition rounds once more, each by at most half a unit in the last place

@@ -1,7 +1,6 @@
 #include "hw/cpu/cpu_rank.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <variant>
 
@@ -9,18 +8,13 @@
 
 #include "hw/compute/elements.h"
 #include "hw/compute/gradient_pattern.h"
+#include "hw/cpu/beside_communication.h"
 #include "hw/record/environment.h"
 
 namespace bucketwise {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 constexpr std::int64_t map_entry_bytes = 4;
-
-Duration between(Clock::time_point begin, Clock::time_point end) {
-    return std::chrono::duration_cast<Duration>(end - begin);
-}
 
 }  // namespace
 
@@ -46,23 +40,11 @@ StepTrace CpuRank::run(const Program& program, const SyncSettings& sync, const B
     thread_.restart();
     std::fill_n(unused_map_.floats(), workload().gradients.size(), 1.0F);
     fill_statistics();
-    StepTrace trace;
-    trace.instructions.resize(program.instructions.size());
     if (communicate == Communicate::yes) {
         thread_.wait(thread_.launch([this] { messages_.meet(); }));  // all set out together
     }
-    const Clock::time_point start = Clock::now();
-    for (std::size_t i = 0; i < program.instructions.size(); ++i) {
-        trace.instructions[i].begin = between(start, Clock::now());
-        execute(program.instructions[i]);
-        trace.instructions[i].end = between(start, Clock::now());
-    }
-    for (const CommunicationThread::Ticket ticket : tickets_) {
-        thread_.wait(ticket);
-        const CommunicationThread::Times times = thread_.times(ticket);
-        trace.collectives.push_back({between(start, times.begin), between(start, times.end)});
-    }
-    return trace;
+    return traced_step(program.instructions.size(), thread_, tickets_,
+                       [&](std::size_t i) { execute(program.instructions[i]); });
 }
 
 void CpuRank::fill_statistics() {
@@ -186,33 +168,16 @@ StepCheck CpuRank::check() {
 }
 
 std::vector<Duration> CpuRank::time_backward() {
-    std::vector<Duration> times(workload().backward.size());
-    for (std::size_t i = 0; i < times.size(); ++i) {
-        const Clock::time_point begin = Clock::now();
-        kernels_.backward(static_cast<std::int32_t>(i), 1.0F, false);
-        times[i] = between(begin, Clock::now());
-    }
-    return times;
+    return times_of_backward(workload().backward.size(), [this](std::int32_t operation) {
+        kernels_.backward(operation, 1.0F, false);
+    });
 }
 
 ContentionTrace CpuRank::contend(const Message& message, std::int64_t iterations,
                                  const std::vector<Duration>& alone) {
-    const std::vector<CommunicationThread::Ticket> tickets = messages_.launch(message, iterations);
-    ContentionTrace trace;
-    // The first operation may begin before the first all-reduce does, the last one does not end
-    // before the last all-reduce: neither counts.
-    for (std::size_t i = 0; !thread_.has_ended(tickets.back()); i = (i + 1) % alone.size()) {
-        const bool communicating = thread_.has_begun(tickets.front());
-        const Clock::time_point begin = Clock::now();
-        kernels_.backward(static_cast<std::int32_t>(i), 1.0F, false);
-        const Clock::time_point end = Clock::now();
-        if (communicating && !thread_.has_ended(tickets.back())) {
-            trace.compute.disturbed += between(begin, end);
-            trace.compute.alone += alone[i];
-        }
-    }
-    trace.times = messages_.times_of(tickets);
-    return trace;
+    return contend_with(messages_, message, iterations, alone, [this](std::int32_t operation) {
+        kernels_.backward(operation, 1.0F, false);
+    });
 }
 
 }  // namespace bucketwise

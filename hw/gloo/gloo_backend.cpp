@@ -1,8 +1,11 @@
 #include "hw/gloo/gloo_backend.h"
 
+#include <fmt/format.h>
+
 #include "hw/cpu/cpu_devices.h"
 #include "hw/cpu/cpu_kernels.h"
 #include "hw/cpu/cpu_rank.h"
+#include "hw/cpu/cpu_sharded_rank.h"
 #include "hw/gloo/connection.h"
 #include "hw/rank/isolated_messages.h"
 #include "sim/base/error.h"
@@ -25,6 +28,12 @@ class GlooRank : public RankConnection {
                                          connection_.communicator(implementation_));
     }
 
+    std::unique_ptr<ShardedDevice> sharded_device(const Scenario& scenario,
+                                                  const Workload& workload) override {
+        return std::make_unique<CpuShardedRank>(scenario, workload,
+                                                connection_.communicator(implementation_));
+    }
+
     std::unique_ptr<MessageDevice> messages() override {
         return std::make_unique<IsolatedMessages>(connection_.communicator(implementation_));
     }
@@ -42,6 +51,24 @@ class GlooRank : public RankConnection {
     AllReduceImplementation implementation_;
 };
 
+// Between all ranks there is one communicator, and none between some of them.
+void check_sharding(const ShardingRequest& request, std::int64_t ranks, const std::string& file) {
+    if (request.strategy != ShardedStrategy::fsdp) {
+        throw InputError(file, "/sync/strategy",
+                         "fsdp, or a strategy that does not shard, on real ranks",
+                         std::string(name_of(request.strategy)));
+    }
+    if (request.reshard_ranks && *request.reshard_ranks != ranks) {
+        throw InputError(file, "/sync/sharding/reshard_ranks",
+                         fmt::format("all {} ranks, or none, on real ranks", ranks),
+                         std::to_string(*request.reshard_ranks));
+    }
+    if (ranks < 2) {
+        throw InputError(file, "/cluster/ranks", "two ranks or more that share parameters",
+                         std::to_string(ranks));
+    }
+}
+
 class GlooBackend : public Backend {
   public:
     [[nodiscard]] std::string_view name() const override { return "gloo"; }
@@ -58,6 +85,9 @@ class GlooBackend : public Backend {
     void check_scenario(const Scenario& scenario, const std::string& file) const override {
         if (scenario.step.cuda_graph) {
             throw InputError(file, "/step/cuda_graph", "false, or --backend nccl", "true");
+        }
+        if (scenario.sharding) {
+            check_sharding(*scenario.sharding, scenario.group.ranks, file);
         }
     }
 

@@ -118,15 +118,26 @@ RankStep rank_step_of(const std::vector<double>& values) {
             values[3], values[4], static_cast<std::int64_t>(values[5])};
 }
 
-void add_collectives(const ReplayedStep& replayed, const StepTrace& trace, StepRecord& record) {
-    for (std::size_t i = 0; i < replayed.program.collectives.size(); ++i) {
-        const Collective& collective = replayed.program.collectives[i];
-        if (collective.bucket) {
-            record.bucket_bytes.push_back(
-                replayed.plan.buckets[static_cast<std::size_t>(*collective.bucket)].size);
-        }
-        record.collective_begin_us.push_back(to_us(trace.collectives[i].begin));
-        record.collective_end_us.push_back(to_us(trace.collectives[i].end));
+// What was computed in the last micro-step of a step without communication, operation by operation.
+void add_operations(const StepInput& input, const Program& program, const StepTrace& trace,
+                    ComputeRecord& record) {
+    const LastMicroStep last = last_micro_step(program, trace);
+    record.forward_operations_us = microseconds(last.forward);
+    record.backward_operations_us = microseconds(last.backward);
+    record.ready_us = ready_us(input.workload, last);
+}
+
+void add_parts(const Program& program, const StepTrace& trace, ComputeRecord& record) {
+    const MeasuredStep step = summarize(program, trace);
+    record.samples_us = {to_us(step.step())};
+    record.forward_us = to_us(step.forward);
+    record.backward_us = to_us(step.backward);
+    record.optimizer_us = to_us(step.optimizer);
+}
+
+void refuse_wrong(const StepCheck& check) {
+    if (!check.wrong.empty()) {
+        throw WrongSum(check.wrong);
     }
 }
 
@@ -138,6 +149,9 @@ StepInput replay_input(const Scenario& scenario) {
         input.copy_bandwidth = bandwidth_from_gb_per_s(1);
     }
     input.step.optimizer_launch = Duration{0};  // real launches take what they take
+    if (scenario.sharding) {
+        input.workload.host_is_device = true;  // only ranks on CPUs run sharded steps
+    }
     if (std::holds_alternative<Optimizer>(scenario.step.optimizer)) {
         input.step.optimizer = std::max(input.step.optimizer, Duration{1});
     }
@@ -153,6 +167,31 @@ DType wire_dtype(const Scenario& scenario, const Workload& workload) {
     return wire_dtype(scenario.sync.comm_hook, static_cast<DType>(most - bytes.begin()));
 }
 
+std::optional<CollectiveKind> isolated_kind(Protocol protocol) {
+    switch (protocol) {
+        case Protocol::all_reduce:
+            return CollectiveKind::all_reduce;
+        case Protocol::all_gather:
+            return CollectiveKind::all_gather;
+        case Protocol::reduce_scatter:
+            return CollectiveKind::reduce_scatter;
+        default:
+            return std::nullopt;
+    }
+}
+
+// A sharded step's are those of its largest group.
+MessageDtypes message_dtypes(const Scenario& scenario, const StepInput& input) {
+    if (!scenario.sharding) {
+        const DType dtype = wire_dtype(scenario, input.workload);
+        return {dtype, dtype};
+    }
+    const ShardPlan plan = make_shard_plan(input.workload, *scenario.sharding, input.group.ranks);
+    const ShardGroup& largest =
+        *std::ranges::max_element(plan.groups, {}, &ShardGroup::padded_numel);
+    return {largest.gathered_dtype, largest.reduced_dtype};
+}
+
 ReplayedStep replayed_step(const Scenario& scenario, const StepInput& input, Cap cap) {
     ReplayedStep replayed{.sync = settings_of_replay(with_cap(scenario.sync, cap))};
     replayed.plan = make_plan(input.workload, replayed.sync.policy);
@@ -161,20 +200,22 @@ ReplayedStep replayed_step(const Scenario& scenario, const StepInput& input, Cap
 }
 
 Measurer::Measurer(const Scenario& scenario, const StepInput& input, Transport transport,
-                   RankDevice& device, const RankSession& session)
+                   ComputingDevice& device, const RankSession& session)
     : scenario_(scenario),
       input_(input),
       transport_(std::move(transport)),
       device_(device),
       session_(session),
-      wire_dtype_(wire_dtype(scenario, input.workload)) {}
+      dtypes_(message_dtypes(scenario, input)) {}
 
 std::vector<Measurement> Measurer::measure(const Item& item, std::int64_t round,
                                            std::uint64_t bits) {
     session_.control().barrier();
     switch (item.protocol) {
         case Protocol::all_reduce:
-            return measure_all_reduce(item, round);
+        case Protocol::all_gather:
+        case Protocol::reduce_scatter:
+            return measure_isolated(*isolated_kind(item.protocol), item, round);
         case Protocol::compute:
             return measure_compute(round, (bits & 1U) != 0);
         case Protocol::contention:
@@ -185,51 +226,48 @@ std::vector<Measurement> Measurer::measure(const Item& item, std::int64_t round,
     return {};
 }
 
-std::vector<Measurement> Measurer::measure_all_reduce(const Item& item, std::int64_t round) {
-    const MessageTrace trace =
-        device_.measure({item.message, wire_dtype_}, iterations_for(item.message));
-    if (!trace.wrong.empty()) {
-        throw WrongSum(trace.wrong);
-    }
+std::vector<Measurement> Measurer::measure_isolated(CollectiveKind kind, const Item& item,
+                                                    std::int64_t round) {
+    const DType dtype = dtype_of(kind);
+    const Message message{.size = item.message, .dtype = dtype, .kind = kind};
+    const MessageTrace trace = device_.measure(message, iterations_for(item.message));
+    refuse_wrong({.wrong = trace.wrong});
     const std::vector<double> greatest = session_.greatest(
         std::array{trace.largest_difference, static_cast<double>(device_.peak_memory_bytes())});
     std::vector<double> samples = session_.slowest_us(trace.times);
     if (!session_.is_first()) {
         return {};
     }
-    return {AllReduceRecord{.transport = transport_,
-                            .size = item.message,
-                            .dtype = wire_dtype_,
-                            .round = round,
-                            .samples_us = std::move(samples),
-                            .largest_difference = greatest[0],
-                            .peak_memory_bytes = static_cast<std::int64_t>(greatest[1]),
-                            .issue_us = microseconds(trace.issue)}};
+    AllReduceRecord record{.transport = transport_,
+                           .size = item.message,
+                           .dtype = dtype,
+                           .round = round,
+                           .samples_us = std::move(samples),
+                           .largest_difference = greatest[0],
+                           .peak_memory_bytes = static_cast<std::int64_t>(greatest[1]),
+                           .issue_us = microseconds(trace.issue)};
+    if (kind == CollectiveKind::all_reduce) {
+        return {std::move(record)};
+    }
+    return {CollectiveRecord{kind, std::move(record)}};
 }
 
-ComputeRecord Measurer::compute_on_this_rank(bool copies_first) {
-    const ReplayedStep copying = replayed_step(scenario_, input_, std::nullopt);
+ComputeRecord ReplayMeasurer::compute_on_this_rank(bool copies_first) {
+    prepare({});
     ComputeRecord record;
-    record.copying_step_us = copies_first ? run_free(copying) : 0;
-    session_.control().barrier();
+    record.copying_step_us = copies_first ? run_free() : 0;
+    session().control().barrier();
     SyncRequest none;
     none.strategy = Strategy::none;
     const SyncSettings sync = settings_of_replay(none);
-    const Program program = build_program(input_, sync, {});
-    const StepTrace trace = device_.run(program, sync, {}, next_step_++, Communicate::for_free);
+    const Program program = build_program(input(), sync, {});
+    const StepTrace trace = device_.run(program, sync, {}, next_step(), Communicate::for_free);
     if (!copies_first) {
-        record.copying_step_us = run_free(copying);
+        record.copying_step_us = run_free();
     }
-    const MeasuredStep step = summarize(program, trace);
-    record.samples_us = {to_us(step.step())};
-    record.forward_us = to_us(step.forward);
-    record.backward_us = to_us(step.backward);
-    record.optimizer_us = to_us(step.optimizer);
-    const std::optional<StepTrace> each = device_.run_each(program, sync, {}, next_step_++);
-    const LastMicroStep last = last_micro_step(program, each ? *each : trace);
-    record.forward_operations_us = microseconds(last.forward);
-    record.backward_operations_us = microseconds(last.backward);
-    record.ready_us = ready_us(input_.workload, last);
+    add_parts(program, trace, record);
+    const std::optional<StepTrace> each = device_.run_each(program, sync, {}, next_step());
+    add_operations(input(), program, each ? *each : trace, record);
     // Where a step runs as one graph, no operation is launched by itself. Behind a head start the
     // host never waits for room in the GPU's queue, as it does in a step that the GPU is slow with.
     if (each && !trace.graph_launch) {
@@ -241,10 +279,25 @@ ComputeRecord Measurer::compute_on_this_rank(bool copies_first) {
         record.graph_launch_us = to_us(*trace.graph_launch);
     }
     const std::optional<StepTrace> each_copy =
-        device_.run_each(copying.program, copying.sync, copying.plan, next_step_++);
+        device_.run_each(replayed_.program, replayed_.sync, replayed_.plan, next_step());
     if (each_copy) {
-        record.copies_us = copies_us(copying.program, *each_copy);
+        record.copies_us = copies_us(replayed_.program, *each_copy);
     }
+    return record;
+}
+
+ComputeRecord ShardedMeasurer::compute_on_this_rank(bool copies_first) {
+    prepare({});
+    ComputeRecord record;
+    record.copying_step_us = copies_first ? run_free() : 0;
+    session().control().barrier();
+    const Program program = computing_of(replay_.program);
+    const StepTrace trace = device_.compute(replay_, next_step());
+    if (!copies_first) {
+        record.copying_step_us = run_free();
+    }
+    add_parts(program, trace, record);
+    add_operations(input(), program, trace, record);
     return record;
 }
 
@@ -269,12 +322,12 @@ std::vector<Measurement> Measurer::measure_compute(std::int64_t round, bool copi
 
 // Enough for a tenth of a second, and for several of the longest operations, so that some lie
 // wholly within. Rank 0 decides, so that all agree.
-std::int64_t Measurer::contention_iterations(const std::vector<Duration>& all_reduces,
+std::int64_t Measurer::contention_iterations(const std::vector<Duration>& collectives,
                                              const std::vector<Duration>& operations) {
     const auto longest = std::max_element(operations.begin(), operations.end());
     const double longest_us = longest == operations.end() ? 0.0 : to_us(*longest);
-    const Duration sum = std::accumulate(all_reduces.begin(), all_reduces.end(), Duration{0});
-    const double mean_us = to_us(sum) / static_cast<double>(all_reduces.size());
+    const Duration sum = std::accumulate(collectives.begin(), collectives.end(), Duration{0});
+    const double mean_us = to_us(sum) / static_cast<double>(collectives.size());
     const double wanted = std::max(1e5, 4 * longest_us) / std::max(mean_us, 1.0);
     auto iterations = static_cast<std::int64_t>(std::clamp(std::ceil(wanted), 2.0, 10'000.0));
     session_.control().broadcast_from_first({&iterations, 1});
@@ -282,11 +335,10 @@ std::int64_t Measurer::contention_iterations(const std::vector<Duration>& all_re
 }
 
 std::vector<Measurement> Measurer::measure_contention(const Item& item, std::int64_t round) {
-    const Message message{item.message, wire_dtype_, item.ctas};
+    const DType dtype = dtype_of(item.collective);
+    const Message message{item.message, dtype, item.ctas, item.collective};
     const MessageTrace alone = device_.measure(message, iterations_for(item.message));
-    if (!alone.wrong.empty()) {
-        throw WrongSum(alone.wrong);
-    }
+    refuse_wrong({.wrong = alone.wrong});
     const std::vector<Duration> operations = device_.backward_alone();
     const ContentionTrace both =
         device_.contend(message, contention_iterations(alone.times, operations), operations);
@@ -304,8 +356,9 @@ std::vector<Measurement> Measurer::measure_contention(const Item& item, std::int
     if (item.ctas) {
         record.transport.ctas = item.ctas;
     }
+    record.collective = item.collective;
     record.size = item.message;
-    record.dtype = wire_dtype_;
+    record.dtype = dtype;
     record.round = round;
     record.allreduce_alone_us = std::move(alone_us);
     record.allreduce_disturbed_us = std::move(disturbed_us);
@@ -320,33 +373,30 @@ std::vector<Measurement> Measurer::measure_contention(const Item& item, std::int
     return {std::move(record)};
 }
 
-// The step on this rank with collectives that do nothing.
-double Measurer::run_free(const ReplayedStep& replayed) {
+double Measurer::run_free() {
     session_.control().barrier();
-    const StepTrace trace = device_.run(replayed.program, replayed.sync, replayed.plan,
-                                        next_step_++, Communicate::for_free);
-    return to_us(summarize(replayed.program, trace).step());
+    return to_us(summarize(program(), run(Communicate::for_free)).step());
 }
 
 // Both runs of one sample, in either order.
 std::vector<Measurement> Measurer::measure_step(const Item& item, std::int64_t round,
                                                 bool free_first) {
-    const ReplayedStep replayed = replayed_step(scenario_, input_, item.cap);
-    double free_us = free_first ? run_free(replayed) : 0;
-    session_.control().barrier();
-    const StepTrace trace =
-        device_.run(replayed.program, replayed.sync, replayed.plan, next_step_++, Communicate::yes);
-    const StepCheck check = device_.check();
-    if (replayed.sync.communicates && !check.wrong.empty()) {
-        throw WrongSum(check.wrong);
+    prepare(item);
+    const bool warms_up = round < 0;
+    if (warms_up) {
+        refuse_wrong(check_apart());
     }
+    double free_us = free_first ? run_free() : 0;
+    session_.control().barrier();
+    const StepTrace trace = run(Communicate::yes);
+    const StepCheck found = check();
+    refuse_wrong(found);
     const std::int64_t peak_memory_bytes = device_.peak_memory_bytes();
     if (!free_first) {
-        free_us = run_free(replayed);
+        free_us = run_free();
     }
-    const std::vector<double> values =
-        values_of(summarize(replayed.program, trace), peak_memory_bytes, free_us,
-                  replayed.sync.communicates ? check.largest_difference : 0);
+    const std::vector<double> values = values_of(summarize(program(), trace), peak_memory_bytes,
+                                                 free_us, found.largest_difference);
     const std::vector<std::vector<double>> by_rank = session_.gather(values);
     const std::vector<double> greatest = session_.greatest(values);
     const std::vector<double> last_begins =
@@ -356,20 +406,57 @@ std::vector<Measurement> Measurer::measure_step(const Item& item, std::int64_t r
     }
     StepRecord record;
     record.transport = transport_;
-    record.strategy = name_of(scenario_.sync.strategy);
     record.round = round;
-    if (has_cap(scenario_.sync)) {
-        record.cap = item.cap.named().value_or(replayed.sync.policy.limits.cap);
-        record.is_default = item.cap.is_default();
-    }
+    describe(item, record);
     record.by_rank = transformed(by_rank, rank_step_of);
     record.samples_us = {greatest.front()};
     record.free_communication_us = {greatest[rank_step_values]};
     record.exposed_communication_us = greatest.front() - greatest[rank_step_values];
     record.largest_difference = greatest[rank_step_values + 1];
+    record.collective_begin_us = microseconds(transformed(trace.collectives, &Interval::begin));
+    record.collective_end_us = microseconds(transformed(trace.collectives, &Interval::end));
     record.collective_last_begin_us = last_begins;
-    add_collectives(replayed, trace, record);
     return {std::move(record)};
+}
+
+// --- gradients that are all-reduced ---
+
+void ReplayMeasurer::prepare(const Item& item) {
+    replayed_ = replayed_step(scenario(), input(), item.cap);
+}
+
+StepTrace ReplayMeasurer::run(Communicate communicate) {
+    return device_.run(replayed_.program, replayed_.sync, replayed_.plan, next_step(), communicate);
+}
+
+StepCheck ReplayMeasurer::check() {
+    const StepCheck found = device_.check();
+    return replayed_.sync.communicates ? found : StepCheck{};
+}
+
+void ReplayMeasurer::describe(const Item& item, StepRecord& record) const {
+    record.strategy = name_of(scenario().sync.strategy);
+    if (has_cap(scenario().sync)) {
+        record.cap = item.cap.named().value_or(replayed_.sync.policy.limits.cap);
+        record.is_default = item.cap.is_default();
+    }
+    for (const Collective& collective : replayed_.program.collectives) {
+        if (collective.bucket) {
+            record.bucket_bytes.push_back(
+                replayed_.plan.buckets[static_cast<std::size_t>(*collective.bucket)].size);
+        }
+    }
+}
+
+// --- parameters that are sharded ---
+
+void ShardedMeasurer::prepare(const Item& item) {
+    replay_ = sharded_replay({input(), item.sharding.value_or(*scenario().sharding), {}});
+}
+
+void ShardedMeasurer::describe(const Item& /*item*/, StepRecord& record) const {
+    record.strategy = name_of(replay_.request.strategy);
+    record.sharding = replay_.request;
 }
 
 }  // namespace bucketwise

@@ -5,17 +5,23 @@
 #include <cstdint>
 #include <optional>
 #include <stdexcept>
+#include <utility>
 #include <vector>
 
 #include "hw/measure/rank_session.h"
 #include "hw/rank/rank_device.h"
+#include "hw/rank/sharded_calls.h"
+#include "hw/rank/sharded_device.h"
 #include "hw/record/measurement.h"
+#include "sim/base/interface.h"
 #include "sim/base/names.h"
+#include "sim/link/collective.h"
 #include "sim/plan/cap.h"
 #include "sim/plan/plan.h"
 #include "sim/plan/strategy.h"
 #include "sim/program/program.h"
 #include "sim/scenario/scenario.h"
+#include "sim/sharding/sharding.h"
 
 namespace bucketwise {
 
@@ -26,21 +32,29 @@ class WrongSum : public std::runtime_error {
 };
 
 enum class Protocol : std::uint8_t {
-    all_reduce,  // isolated all-reduces of one size
-    compute,     // a step without any communication, operation by operation
-    contention,  // all-reduces of one size while backward runs, against both alone
-    step         // a whole step at one cap, and the same with free communication
+    all_reduce,      // isolated all-reduces of one size
+    all_gather,      // likewise
+    reduce_scatter,  // likewise
+    compute,         // a step without any communication, operation by operation
+    contention,      // collectives of one size while backward runs, against both alone
+    step             // a whole step at one cap or setting, and the same with free communication
 };
 
 template <>
-inline constexpr auto names_of<Protocol> = names("allreduce", "compute", "contention", "steps");
+inline constexpr auto names_of<Protocol> = names("allreduce", "allgather", "reducescatter",
+                                                 "compute", "contention", "steps");
+
+// What is measured of messages alone; none: something else.
+std::optional<CollectiveKind> isolated_kind(Protocol protocol);
 
 struct Item {
     Protocol protocol = Protocol::step;
-    Bytes message{0};  // all_reduce, contention
+    Bytes message{0};  // isolated messages, contention
     Cap cap = {};      // step
     // contention; most thread blocks of a collective; none: as many as in steps
     std::optional<std::int64_t> ctas = {};
+    CollectiveKind collective = CollectiveKind::all_reduce;  // contention
+    std::optional<ShardingRequest> sharding = {};            // step; none: it has a cap
     bool operator==(const Item&) const = default;
 };
 
@@ -61,34 +75,108 @@ struct ReplayedStep {
 // `input`: replay_input() of the scenario.
 ReplayedStep replayed_step(const Scenario& scenario, const StepInput& input, Cap cap);
 
-class Measurer {
-  public:
-    // All are kept by reference.
-    Measurer(const Scenario& scenario, const StepInput& input, Transport transport,
-             RankDevice& device, const RankSession& session);
+// The dtypes in which messages of each kind are sent in isolation.
+struct MessageDtypes {
+    DType all_gather = DType::float32;
+    DType sum = DType::float32;
+};
 
+// Those of a scenario's own step.
+MessageDtypes message_dtypes(const Scenario& scenario, const StepInput& input);
+
+class Measurer : public Interface {
+  public:
     // Collective. On rank 0 the records, on others none. Throws WrongSum, on the ranks that see
     // one.
     std::vector<Measurement> measure(const Item& item, std::int64_t round, std::uint64_t bits);
 
+  protected:
+    // All are kept by reference.
+    Measurer(const Scenario& scenario, const StepInput& input, Transport transport,
+             ComputingDevice& device, const RankSession& session);
+
+    [[nodiscard]] const Scenario& scenario() const { return scenario_; }
+    [[nodiscard]] const StepInput& input() const { return input_; }
+    [[nodiscard]] const RankSession& session() const { return session_; }
+    std::int64_t next_step() { return next_step_++; }
+
+    // The prepared step on this rank with collectives that do nothing.
+    double run_free();
+
   private:
-    std::vector<Measurement> measure_all_reduce(const Item& item, std::int64_t round);
-    ComputeRecord compute_on_this_rank(bool copies_first);
+    // What run(), check() and describe() are about from here on. Of no step: the scenario's own.
+    virtual void prepare(const Item& item) = 0;
+    [[nodiscard]] virtual const Program& program() const = 0;
+    virtual StepTrace run(Communicate communicate) = 0;
+    // What is wrong with what it left; nothing, where it communicates nothing.
+    virtual StepCheck check() = 0;
+    // The same in a step that is not timed, as thoroughly as the device can.
+    virtual StepCheck check_apart() { return {}; }
+    virtual void describe(const Item& item, StepRecord& record) const = 0;
+    virtual ComputeRecord compute_on_this_rank(bool copies_first) = 0;
+
+    std::vector<Measurement> measure_isolated(CollectiveKind kind, const Item& item,
+                                              std::int64_t round);
     std::vector<Measurement> measure_compute(std::int64_t round, bool copies_first);
     std::vector<Measurement> measure_contention(const Item& item, std::int64_t round);
     std::vector<Measurement> measure_step(const Item& item, std::int64_t round, bool free_first);
 
-    double run_free(const ReplayedStep& replayed);
-    std::int64_t contention_iterations(const std::vector<Duration>& all_reduces,
+    [[nodiscard]] DType dtype_of(CollectiveKind kind) const {
+        return kind == CollectiveKind::all_gather ? dtypes_.all_gather : dtypes_.sum;
+    }
+    std::int64_t contention_iterations(const std::vector<Duration>& collectives,
                                        const std::vector<Duration>& operations);
 
     const Scenario& scenario_;
     const StepInput& input_;
     Transport transport_;
-    RankDevice& device_;
+    ComputingDevice& device_;
     const RankSession& session_;
-    DType wire_dtype_;
+    MessageDtypes dtypes_;
     std::int64_t next_step_ = 0;
+};
+
+// Of steps whose gradients are all-reduced.
+class ReplayMeasurer : public Measurer {
+  public:
+    // All are kept by reference.
+    ReplayMeasurer(const Scenario& scenario, const StepInput& input, Transport transport,
+                   RankDevice& device, const RankSession& session)
+        : Measurer(scenario, input, std::move(transport), device, session), device_(device) {}
+
+  private:
+    void prepare(const Item& item) override;
+    [[nodiscard]] const Program& program() const override { return replayed_.program; }
+    StepTrace run(Communicate communicate) override;
+    StepCheck check() override;
+    void describe(const Item& item, StepRecord& record) const override;
+    ComputeRecord compute_on_this_rank(bool copies_first) override;
+
+    RankDevice& device_;
+    ReplayedStep replayed_;
+};
+
+// Of steps of a scenario that shards.
+class ShardedMeasurer : public Measurer {
+  public:
+    // All are kept by reference.
+    ShardedMeasurer(const Scenario& scenario, const StepInput& input, Transport transport,
+                    ShardedDevice& device, const RankSession& session)
+        : Measurer(scenario, input, std::move(transport), device, session), device_(device) {}
+
+  private:
+    void prepare(const Item& item) override;
+    [[nodiscard]] const Program& program() const override { return replay_.program; }
+    StepTrace run(Communicate communicate) override {
+        return device_.run(replay_, next_step(), communicate);
+    }
+    StepCheck check() override { return device_.check(); }
+    StepCheck check_apart() override { return device_.run_checked(replay_, next_step()); }
+    void describe(const Item& item, StepRecord& record) const override;
+    ComputeRecord compute_on_this_rank(bool copies_first) override;
+
+    ShardedDevice& device_;
+    ShardedReplay replay_;
 };
 
 }  // namespace bucketwise

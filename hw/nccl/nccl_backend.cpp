@@ -23,6 +23,7 @@
 #include "hw/nccl/nccl_communicator.h"
 #include "hw/nccl/nccl_library.h"
 #include "sim/base/error.h"
+#include "sim/base/invariant.h"
 
 namespace bucketwise {
 
@@ -85,6 +86,12 @@ class NcclRank : public RankConnection {
     std::unique_ptr<RankDevice> device(const Scenario& scenario, const Workload& workload,
                                        const SyncSettings& sync) override {
         return std::make_unique<GpuRank>(scenario, workload, sync, communicators_);
+    }
+
+    std::unique_ptr<ShardedDevice> sharded_device(const Scenario& /*scenario*/,
+                                                  const Workload& /*workload*/) override {
+        invariant(false, "no scenario that shards passes check_scenario()");
+        return nullptr;
     }
 
     std::unique_ptr<MessageDevice> messages() override {
@@ -153,7 +160,13 @@ class NcclBackend : public Backend {
         }
     }
 
-    void check_scenario(const Scenario& /*scenario*/, const std::string& /*file*/) const override {}
+    void check_scenario(const Scenario& scenario, const std::string& file) const override {
+        if (scenario.sharding) {
+            throw InputError(file, "/sync/strategy",
+                             "a strategy that does not shard, or --backend gloo",
+                             std::string(name_of(scenario.sharding->strategy)));
+        }
+    }
 
     // NCCL chooses among its algorithms by size; what is fitted to it is a ring's cost.
     [[nodiscard]] Transport transport(const BackendRequest& request,

@@ -77,11 +77,23 @@ enum class Communicate : std::uint8_t {
     for_free  // collectives are launched and waited for, and do nothing
 };
 
-class RankDevice : public MessageDevice {
+// What computes, too.
+class ComputingDevice : public MessageDevice {
   public:
     // Measures what fillers need. Collective only in that all ranks should do it at once.
     virtual void calibrate() = 0;
 
+    // What each operation of backward takes while nothing is communicated.
+    virtual std::vector<Duration> backward_alone() = 0;
+
+    // `iterations` collectives back to back, and backward over and over until they have ended.
+    // `alone` is what backward_alone() said.
+    virtual ContentionTrace contend(const Message& message, std::int64_t iterations,
+                                    const std::vector<Duration>& alone) = 0;
+};
+
+class RankDevice : public ComputingDevice {
+  public:
     // Runs one step. `program` was built for `plan` and `sync`. Steps are numbered so that no two
     // successive ones have equal gradients. What the trace says of each single instruction may be
     // coarse: the time of several may count to the last of them, where nobody waits in between.
@@ -98,14 +110,6 @@ class RankDevice : public MessageDevice {
 
     // Compares every element of every gradient of the step that ran last with the exact mean.
     virtual StepCheck check() = 0;
-
-    // What each operation of backward takes while nothing is communicated.
-    virtual std::vector<Duration> backward_alone() = 0;
-
-    // `iterations` all-reduces back to back, and backward over and over until they have ended.
-    // `alone` is what backward_alone() said.
-    virtual ContentionTrace contend(const Message& message, std::int64_t iterations,
-                                    const std::vector<Duration>& alone) = 0;
 };
 
 }  // namespace bucketwise

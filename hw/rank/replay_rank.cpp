@@ -1,13 +1,12 @@
 #include "hw/rank/replay_rank.h"
 
 #include <algorithm>
-#include <chrono>
 
 #include <fmt/format.h>
 
 #include "hw/compute/gradient_pattern.h"
+#include "hw/rank/backward_alone.h"
 #include "sim/base/invariant.h"
-#include "sim/base/statistics.h"
 
 namespace bucketwise {
 
@@ -106,20 +105,9 @@ void ReplayRank::check_statistics(const std::vector<std::byte>& block, StepCheck
 }
 
 std::vector<Duration> ReplayRank::backward_alone() {
-    constexpr std::chrono::milliseconds enough{100};
-    constexpr std::size_t most_passes = 100;
-    using Clock = std::chrono::steady_clock;
-    std::vector<std::vector<Duration>> samples(workload_.backward.size());
-    const Clock::time_point start = Clock::now();
-    warm_up_backward();
-    for (std::size_t pass = 1; pass < 3 || (pass < most_passes && Clock::now() - start < enough);
-         ++pass) {
-        const std::vector<Duration> times = time_backward();
-        for (std::size_t i = 0; i < samples.size(); ++i) {
-            samples[i].push_back(times[i]);
-        }
-    }
-    return transformed(samples, upper_median<Duration>);
+    return times_alone(
+        workload_.backward.size(), [this] { warm_up_backward(); },
+        [this] { return time_backward(); });
 }
 
 }  // namespace bucketwise

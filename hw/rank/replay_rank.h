@@ -21,8 +21,6 @@ namespace bucketwise {
 
 class ReplayRank : public RankDevice {
   public:
-    // Over and over for as long as contend() will, after a pass that warms up. Medians, as one
-    // interruption would else count in every comparison.
     std::vector<Duration> backward_alone() final;
 
   protected:

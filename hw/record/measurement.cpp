@@ -11,6 +11,7 @@
 #include "sim/base/json_input.h"
 #include "sim/base/json_output.h"
 #include "sim/link/link.h"
+#include "sim/scenario/sharding_input.h"
 #include "sim/text/foreign_text.h"
 
 namespace bucketwise {
@@ -106,6 +107,7 @@ const auto read_texts = list_of(read_text);
 //     beside(key, times, others, of, written, partner)
 //         none, or as many times as there are of `others`, whose key is `of`; and none, or both,
 //         of `key` and `partner`
+//     cap_or_sharding(record)      of a step: either what it was told of buckets or of sharding
 template <typename Record, typename Kind>
 concept Is = std::same_as<std::remove_const_t<Record>, Kind>;
 
@@ -229,15 +231,12 @@ Record read_fields(const JsonPlace& place, std::vector<std::string_view> keys);
 
 template <typename Fields>
 void list_fields(Fields& fields, Is<StepRecord> auto& record) {
-    const auto exact_mib_or_null = [](const std::optional<Bytes>& cap) {
-        return cap ? Json(to_mib(*cap)) : Json(nullptr);
-    };
     const auto sizes = [](const auto& bytes) { return json_list(bytes, byte_count); };
     const auto read_step = [](const JsonPlace& place) { return read_fields<RankStep>(place, {}); };
     const auto steps = [](const auto& by_rank) { return json_list(by_rank, json_of<RankStep>); };
     list_fields(fields, record.transport);
     fields.required("strategy", record.strategy, read_words);
-    fields.required("bucket_cap_mib", record.cap, read_cap_or_null, exact_mib_or_null);
+    fields.cap_or_sharding(record);
     fields.required("is_default", record.is_default, read_boolean);
     fields.required("bucket_bytes", record.bucket_bytes, list_of(read_bytes), sizes);
     fields.required("round", record.round, integer_from(0, most));
@@ -261,6 +260,10 @@ struct FieldKeys {
     void required(std::string_view key, const auto&... /*how*/) { required_keys.push_back(key); }
     void optional(std::string_view key, const auto&... /*how*/) { optional_keys.push_back(key); }
     void beside(std::string_view key, const auto&... /*how*/) { optional_keys.push_back(key); }
+    void cap_or_sharding(const StepRecord& /*record*/) {
+        required_keys.emplace_back("bucket_cap_mib");
+        optional_keys.emplace_back("sharding");
+    }
 };
 
 struct FieldWriter {
@@ -286,6 +289,13 @@ struct FieldWriter {
                 const char* /*of*/, bool written, const auto&... /*partner*/) {
         add_if(written, json, key, times);
     }
+    void cap_or_sharding(const StepRecord& record) {
+        if (record.sharding) {
+            json["sharding"] = sharding_json(*record.sharding);
+        } else {
+            json["bucket_cap_mib"] = record.cap ? Json(to_mib(*record.cap)) : Json(nullptr);
+        }
+    }
 };
 
 struct FieldReader {
@@ -307,6 +317,15 @@ struct FieldReader {
         }
         if (partner != nullptr && object.has(key) != object.has(partner)) {
             static_cast<void>(object.at(object.has(key) ? partner : key));
+        }
+    }
+    void cap_or_sharding(StepRecord& record) {
+        object.exclusive("bucket_cap_mib", "sharding");
+        if (object.has("sharding")) {
+            const auto strategy = read_choice(object.at("strategy"), every<ShardedStrategy>);
+            record.sharding = read_sharding_settings(object.at("sharding"), strategy);
+        } else {
+            record.cap = read_cap_or_null(object.at("bucket_cap_mib"));
         }
     }
 };

@@ -14,6 +14,7 @@
 #include "sim/base/json.h"
 #include "sim/base/units.h"
 #include "sim/link/network/algorithm.h"
+#include "sim/sharding/sharding.h"
 
 namespace bucketwise {
 
@@ -139,7 +140,7 @@ struct StepRecord {
     std::string strategy;
     std::optional<Bytes> cap;         // none: the strategy has no cap to vary
     bool is_default = false;          // the framework's default, not a cap that was named
-    std::vector<Bytes> bucket_bytes;  // in launch order
+    std::vector<Bytes> bucket_bytes;  // in launch order; empty where parameters are sharded
     std::int64_t round = 0;
     std::vector<double> samples_us;             // one: the step of the slowest rank
     std::vector<double> free_communication_us;  // one: the same with collectives that do nothing
@@ -151,6 +152,8 @@ struct StepRecord {
     // waits for its peers.
     std::vector<double> collective_last_begin_us;
     double largest_difference = 0;  // of any gradient's element from the exact mean
+    // As a scenario says it, which leaves the PyTorch version aside; none: nothing is sharded.
+    std::optional<ShardingRequest> sharding = {};
     bool operator==(const StepRecord&) const = default;
 };
 

@@ -12,6 +12,7 @@
 #include "sim/report/number_text.h"
 #include "sim/report/sweep_table.h"
 #include "sim/report/verdict.h"
+#include "sim/scenario/sharding_input.h"
 
 namespace bucketwise {
 namespace {
@@ -206,37 +207,12 @@ std::string verdict_text(const Scenario& scenario, const ShardedPrediction& pred
     return reasons.empty() ? advice_text(prediction) : withheld_text(reasons);
 }
 
-Json request_json(const ShardingRequest& request) {
-    if (request.strategy == ShardedStrategy::zero3) {
-        return {{"prefetch_bucket_size", request.zero3.prefetch_elements},
-                {"param_persistence_threshold", request.zero3.persistence_threshold},
-                {"max_live_parameters", request.zero3.max_live_parameters},
-                {"max_reuse_distance", request.zero3.max_reuse_distance},
-                {"reduce_bucket_size", request.zero3.reduce_bucket_elements}};
-    }
-    Json json;
-    if (request.groups.empty()) {
-        json["layers_per_group"] = request.layers_per_group;
-    } else {
-        json["groups"] = request.groups;
-    }
-    json["reshard_after_forward"] = request.reshard_after_forward;
-    json["reshard_root"] = request.reshard_root;
-    if (request.reshard_ranks) {
-        json["reshard_ranks"] = *request.reshard_ranks;
-    }
-    json["forward_prefetch"] = request.forward_prefetch;
-    json["backward_prefetch"] = request.backward_prefetch;
-    json["asynchronous_unshard"] = request.asynchronous_unshard;
-    return json;
-}
-
 Json sharded_row(const ShardedEvaluation& row) {
     Json held = Json::object();
     for (const ShardedTensor tensor : every<ShardedTensor>) {
         held[std::string(name_of(tensor)) + "_bytes"] = row.sharded.of(tensor).count;
     }
-    return {{"sharding", request_json(row.request)},
+    return {{"sharding", sharding_json(row.request)},
             {"groups", row.groups},
             {"largest_gather_bytes", row.largest_gather.count},
             {"step_ms", to_ms(row.step())},
@@ -251,6 +227,21 @@ Json sharded_row(const ShardedEvaluation& row) {
 }
 
 }  // namespace
+
+std::string setting_label(const ShardingRequest& request) {
+    if (request.strategy == ShardedStrategy::zero3) {
+        return zero3_text(request.zero3);
+    }
+    std::string label = groups_text(request);
+    label += request.reshard_ranks           ? ", to " + std::to_string(*request.reshard_ranks)
+             : request.reshard_after_forward ? ""
+                                             : ", kept";
+    label += request.reshard_root ? ", root too" : "";
+    if (request.forward_prefetch > 0 || request.backward_prefetch > 1) {
+        label += fmt::format(", {}/{} ahead", request.forward_prefetch, request.backward_prefetch);
+    }
+    return request.asynchronous_unshard ? label + ", async" : label;
+}
 
 std::string setting_text(const ShardingRequest& request) {
     if (request.strategy == ShardedStrategy::zero3) {

@@ -37,4 +37,7 @@ Json to_json(const std::vector<StrategyRow>& rows);
 // "every 2 layers, kept after forward, 1 group ahead": the knobs that a user turns.
 std::string setting_text(const ShardingRequest& request);
 
+// The same in a column: "each layer", "2 layers, kept, async".
+std::string setting_label(const ShardingRequest& request);
+
 }  // namespace bucketwise

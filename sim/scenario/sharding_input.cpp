@@ -3,8 +3,10 @@
 #include <algorithm>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "sim/base/invariant.h"
+#include "sim/base/json_output.h"
 #include "sim/base/transformed.h"
 #include "sim/scenario/pytorch_version.h"
 #include "sim/scenario/workload_input.h"
@@ -175,14 +177,52 @@ std::optional<ShardingRequest> read_sharding(const JsonPlace& place) {
     ShardingRequest request;
     request.strategy = *strategy;
     object.read_optional("sharding", request, [&](const JsonPlace& sharding) {
-        return *strategy == ShardedStrategy::zero3 ? read_zero3(sharding)
-                                                   : read_fsdp(sharding, *strategy);
+        return read_sharding_settings(sharding, *strategy);
     });
     object.read_optional("pytorch_version", request.reduces_in_own_dtype,
                          [](const JsonPlace& version) {
                              return read_pytorch_version(version) >= PytorchVersion{2, 15};
                          });
     return request;
+}
+
+ShardingRequest read_sharding_settings(const JsonPlace& place, ShardedStrategy strategy) {
+    return strategy == ShardedStrategy::zero3 ? read_zero3(place) : read_fsdp(place, strategy);
+}
+
+Json sharding_json(const ShardingRequest& request) {
+    if (request.strategy == ShardedStrategy::zero3) {
+        return {{"prefetch_bucket_size", request.zero3.prefetch_elements},
+                {"param_persistence_threshold", request.zero3.persistence_threshold},
+                {"max_live_parameters", request.zero3.max_live_parameters},
+                {"max_reuse_distance", request.zero3.max_reuse_distance},
+                {"reduce_bucket_size", request.zero3.reduce_bucket_elements}};
+    }
+    Json json;
+    if (request.groups.empty()) {
+        json["layers_per_group"] = request.layers_per_group;
+    } else {
+        json["groups"] = request.groups;
+    }
+    json["reshard_after_forward"] = request.reshard_after_forward;
+    json["reshard_root"] = request.reshard_root;
+    add_optional(json, "reshard_ranks", request.reshard_ranks);
+    json["forward_prefetch"] = request.forward_prefetch;
+    json["backward_prefetch"] = request.backward_prefetch;
+    json["asynchronous_unshard"] = request.asynchronous_unshard;
+    const ShardingRequest untold;
+    add_optional(json, "parameter_dtype", request.parameter_dtype, name_of<DType>);
+    add_optional(json, "reduce_dtype", request.reduce_dtype, name_of<DType>);
+    add_if(request.reduce_scatter_buffers != untold.reduce_scatter_buffers, json,
+           "reduce_scatter_buffers", request.reduce_scatter_buffers);
+    add_if(request.gradient_sync != untold.gradient_sync, json, "gradient_sync",
+           name_of(request.gradient_sync));
+    add_if(request.reshard_after_backward != untold.reshard_after_backward, json,
+           "reshard_after_backward", request.reshard_after_backward);
+    add_optional(json, "shard_ranks", request.shard_ranks);
+    add_if(request.all_reduce != untold.all_reduce, json, "all_reduce",
+           name_of(request.all_reduce));
+    return json;
 }
 
 void check_sharding(const JsonPlace& place, const Scenario& scenario) {

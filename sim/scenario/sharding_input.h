@@ -36,6 +36,12 @@ inline const std::vector<std::string_view> sync_keys{"strategy",
 // None: the strategy at `place`, the section sync, does not shard. Throws InputError.
 std::optional<ShardingRequest> read_sharding(const JsonPlace& place);
 
+// What the object `sharding`, at `place`, says to the strategy. Throws InputError.
+ShardingRequest read_sharding_settings(const JsonPlace& place, ShardedStrategy strategy);
+
+// The same, as a scenario says it: what users turn, and what else is not as it is unless told.
+Json sharding_json(const ShardingRequest& request);
+
 // Throws InputError where the groups, at `place`, the section sync, are none of the scenario's
 // workload, or its cluster, its step or its batch_norm are not for a sharded step. Precondition
 // (asserted): the scenario shards.

@@ -112,12 +112,6 @@ std::vector<GroupCall> calls_of_pass(const Owners& owners, const Modules& module
     return calls;
 }
 
-// Its padded extent: the first dimension, or, where that is not known, all of it.
-std::int64_t padded_numel(const Gradient& parameter, std::int64_t ranks) {
-    const std::int64_t rows = parameter.rows > 0 ? parameter.rows : parameter.numel;
-    return divided(rows, ranks) * ranks * (parameter.numel / std::max<std::int64_t>(rows, 1));
-}
-
 ShardGroup empty_group(std::vector<std::string> modules) {
     ShardGroup group;
     group.modules = std::move(modules);
@@ -185,6 +179,11 @@ void drop_root(ShardPlan& plan) {
 }
 
 }  // namespace
+
+std::int64_t padded_numel(const Gradient& parameter, std::int64_t ranks) {
+    const std::int64_t rows = parameter.rows > 0 ? parameter.rows : parameter.numel;
+    return divided(rows, ranks) * ranks * (parameter.numel / std::max<std::int64_t>(rows, 1));
+}
 
 Bytes ShardPlan::shard_bytes() const {
     Bytes sum;

@@ -58,6 +58,10 @@ struct ShardPlan {
     [[nodiscard]] Bytes shard_bytes() const;  // of one rank, as the optimizer has them
 };
 
+// Elements of a parameter cut among so many ranks: each has as many, the last of them padded. Along
+// the first dimension or, where that is not known, anywhere.
+std::int64_t padded_numel(const Gradient& parameter, std::int64_t ranks);
+
 // The modules of the calls that the request makes, of parameters with these names.
 std::vector<std::vector<std::string>> modules_of_groups(const ShardingRequest& request,
                                                         const std::vector<std::string>& parameters);

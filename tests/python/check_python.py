@@ -154,7 +154,7 @@ class PredictTest(unittest.TestCase):
 class PictureTest(unittest.TestCase):
     def test_a_prediction_shows_itself_with_a_picture(self):
         for name in sorted((ROOT / "scenarios").glob("*.json")):
-            if not name.name.endswith(".schema.json"):
+            if not name.name.endswith(".schema.json") and "sharding" not in json.loads(name.read_text())["sync"]:
                 prediction = bucketwise.predict(name)
                 page = xml.etree.ElementTree.fromstring(prediction._repr_html_())
                 self.assertIn(prediction.verdict.text, "".join(page.itertext()), name)

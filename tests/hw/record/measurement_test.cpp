@@ -211,5 +211,32 @@ TEST_CASE("every key of every record missing in turn is an error that names it")
     }
 }
 
+TEST_CASE("a step that is sharded has a setting in place of a cap") {
+    StepRecord step = std::get<StepRecord>(one_of_each()[4]);
+    step.cap.reset();
+    step.is_default = false;
+    step.strategy = "fsdp";
+    ShardingRequest& sharding = step.sharding.emplace();
+    sharding.layers_per_group = 4;
+    sharding.reshard_after_forward = false;
+    sharding.reduce_dtype = DType::float32;
+    sharding.gradient_sync = MicroSteps::last;
+    nlohmann::json json = to_json(step);
+    CHECK_FALSE(json.contains("bucket_cap_mib"));
+    CHECK(json["sharding"]["layers_per_group"] == 4);
+    CHECK(json["sharding"]["gradient_sync"] == "last_micro_step");
+    CHECK(std::get<StepRecord>(read_measurement(json, "file", 1)) == step);
+    json["bucket_cap_mib"] = 25;
+    CHECK_THROWS_AS(read_measurement(json, "file", 1), InputError);
+    json.erase("bucket_cap_mib");
+    json["strategy"] = "ddp";
+    CHECK_THROWS_AS(read_measurement(json, "file", 1), InputError);
+    json["strategy"] = "hsdp";
+    json["sharding"] = {{"groups", {{"layers.0"}, {"layers.1", "head"}}}, {"shard_ranks", 4}};
+    const auto read = std::get<StepRecord>(read_measurement(json, "file", 1));
+    CHECK(read.sharding->groups.size() == 2);
+    CHECK(std::get<StepRecord>(read_measurement(to_json(read), "file", 1)) == read);
+}
+
 }  // namespace
 }  // namespace bucketwise
