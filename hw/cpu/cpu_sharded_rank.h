@@ -77,14 +77,14 @@ class CpuShardedRank : public ShardedDevice {
     void meet();
     void execute(const ShardedCall& call);
     void backward(const ShardedCall& call);
-    void gather_in(std::size_t group);
-    void gather_out(std::size_t group);
-    void reduce_in(std::size_t group);
-    void place(std::size_t group, bool adds);
+    void gather_in(std::size_t index);
+    void gather_out(std::size_t index);
+    void reduce_in(std::size_t index);
+    void place(std::size_t index, bool adds);
     void launch(const ShardedCall& call);
     // On the communication thread.
-    void gather(std::size_t group);
-    void reduce(std::size_t group, bool is_placed);
+    void gather(std::size_t index);
+    void reduce(std::size_t index, bool is_placed);
 
     [[nodiscard]] const ShardGroup& group(std::size_t index) const { return plan_.groups[index]; }
     [[nodiscard]] const Gradient& gradient(std::int32_t index) const {
@@ -92,9 +92,9 @@ class CpuShardedRank : public ShardedDevice {
     }
     void run_backward(std::int32_t operation) { kernels_.backward(operation, 1.0F, false); }
     void check_after(const ShardedCall& call, StepCheck& check);
-    void check_gathered(std::size_t group, StepCheck& check);
+    void check_gathered(std::size_t index, StepCheck& check);
     // After so many micro-steps.
-    void check_reduced(std::size_t group, std::int64_t micro_steps, StepCheck& check);
+    void check_reduced(std::size_t index, std::int64_t micro_steps, StepCheck& check);
 
     std::int64_t accumulation_;
     bool accumulates_;  // gradients as backward leaves them, not what was reduced

@@ -774,87 +774,6 @@ TEST_CASE("wrong use of measure ends with 2 and one line, and no file is made") 
     CHECK_FALSE(std::filesystem::exists(file));
 }
 
-// --- parameters that are sharded ---
-
-const std::string sharded_scenario_text = R"({
-    "name": "three layers",
-    "workload": {"forward_ms": 0.2, "backward_ms": 0.4, "gradients": [
-        {"name": "embed.weight", "numel": 21, "dtype": "float32", "ready_ms": 0.4},
-        {"name": "layers.0.weight", "numel": 35, "dtype": "float32", "ready_ms": 0.3},
-        {"name": "layers.1.weight", "numel": 35, "dtype": "float32", "ready_ms": 0.2},
-        {"name": "layers.2.weight", "numel": 35, "dtype": "float32", "ready_ms": 0.1}]},
-    "cluster": {"ranks": 2, "link": {"name": "some", "algorithm": "ring",
-        "segments": [{"latency_us": 20, "bandwidth_gb_per_s": 1}]}},
-    "sync": {"strategy": "fsdp", "sharding": {"asynchronous_unshard": true}}})";
-
-TEST_CASE("settings of a sharded step are measured side by side, and what they send") {
-    const TestFolder folder;
-    const std::string scenario = folder.file("sharded.json");
-    const std::string file = folder.file("measured.jsonl");
-    write_file(scenario, sharded_scenario_text);
-    const Words words{BUCKETWISE_BINARY, "measure",          scenario,  "-o",  file,
-                      "--sharding",      "1,2/keep,2,all,3", "--bytes", "4KiB"};
-    const Outcome outcome = run(words + Words{"--rounds", "2"});
-    CHECK(outcome.errors.empty());
-    REQUIRE(outcome.exit_code == 0);
-    CHECK_THAT(outcome.output, Contains("all-gather alone") && Contains("reduce-scatter alone") &&
-                                   Contains("2 layers, kept, async") &&
-                                   Contains("every sum is right"));
-    // An all-gather, a reduce-scatter, a line of compute from each rank, contention with an
-    // all-gather; the scenario's own setting, which is 1, two layers both ways, and all, which
-    // is 3.
-    check_complete(file, 2, 1 + 1 + 2 + 1 + 4);
-    for (const Json& record : records_in(file)) {
-        if (record["kind"] == "step") {
-            // Two gathers of each group but for the root, which stays with kept ones.
-            const Json& sharding = record["sharding"];
-            const std::int64_t groups = sharding["layers_per_group"] == 1   ? 3
-                                        : sharding["layers_per_group"] == 2 ? 2
-                                                                            : 1;
-            const std::int64_t gathered = sharding["reshard_after_forward"] == true ? 2 : 1;
-            CHECK(std::ssize(record["collective_end_us"]) == 2 + (gathered + 1) * groups);
-        }
-    }
-    check_ends_well(words + Words{"--rounds", "3", "--resume"});
-    check_complete(file, 3, 1 + 1 + 2 + 1 + 4);
-    // What was measured gives the link and the computing, and each setting is predicted with them.
-    const std::string calibrated = folder.file("calibrated.json");
-    const std::string compared = folder.file("compared.json");
-    check_ends_well({BUCKETWISE_BINARY, "calibrate", file, "-o", folder.file("link.json"),
-                     "--scenario-output", calibrated});
-    CHECK(Json::parse(text_of_file(calibrated))["workload"]["host_is_device"] == true);
-    const Words compare{BUCKETWISE_BINARY, "compare", calibrated, "--measurements", file};
-    check_ends_well(compare + Words{"-o", compared});
-    const Json comparison = Json::parse(text_of_file(compared));
-    CHECK(comparison["points"].size() == 4);
-    for (const Json& point : comparison["points"]) {
-        CHECK(point["samples"] == 3);
-        CHECK(point["predicted_step_ms"] > 0);
-    }
-    check_bad_use(compare + Words{"--details"});
-}
-
-TEST_CASE("what real ranks cannot shard is refused by name") {
-    const TestFolder folder;
-    const std::string scenario = folder.file("sharded.json");
-    write_file(scenario, sharded_scenario_text);
-    const std::string file = folder.file("never.jsonl");
-    for (const Words& options :
-         std::vector<Words>{{"--ranks", "1"},
-                            {"--set", "/sync/strategy=hsdp"},
-                            {"--set", "/sync/sharding/reshard_ranks=2", "--ranks", "4"},
-                            {"--bucket-cap", "1MiB"},
-                            {"--time", "10s"},
-                            {"--bytes", "4KiB", "--ranks", "3"},  // 4096 is no multiple of 12
-                            {"--sharding", "1,some"},
-                            {"--sharding", ""}}) {
-        check_bad_use(Words{BUCKETWISE_BINARY, "measure", scenario, "-o", file} + options);
-    }
-    check_bad_use(measure(file, {"--sharding", "1"}));
-    check_bad_use({BUCKETWISE_BINARY, "validate", scenario, "-o", folder.file("never")});
-    CHECK_FALSE(std::filesystem::exists(file));
-}
-
 TEST_CASE("what measurements cannot be written to is refused before anything is measured") {
     const TestFolder folder;
     check_bad_use(measure(folder.path(), one_item));
@@ -896,6 +815,87 @@ TEST_CASE("a store that ranks cannot meet in is bad input") {
         check_one_line(outcome.errors);
         CHECK_THAT(outcome.errors, Contains(store + ": expected "));
     }
+}
+
+// --- parameters that are sharded ---
+
+const std::string sharded_scenario_text = R"({
+    "name": "three layers",
+    "workload": {"forward_ms": 0.2, "backward_ms": 0.4, "gradients": [
+        {"name": "embed.weight", "numel": 21, "dtype": "float32", "ready_ms": 0.4},
+        {"name": "layers.0.weight", "numel": 35, "dtype": "float32", "ready_ms": 0.3},
+        {"name": "layers.1.weight", "numel": 35, "dtype": "float32", "ready_ms": 0.2},
+        {"name": "layers.2.weight", "numel": 35, "dtype": "float32", "ready_ms": 0.1}]},
+    "cluster": {"ranks": 2, "link": {"name": "some", "algorithm": "ring",
+        "segments": [{"latency_us": 20, "bandwidth_gb_per_s": 1}]}},
+    "sync": {"strategy": "fsdp", "sharding": {"asynchronous_unshard": true}}})";
+
+TEST_CASE("settings of a sharded step are measured side by side, and what they send") {
+    const TestFolder folder;
+    const std::string scenario = folder.file("sharded.json");
+    const std::string file = folder.file("measured.jsonl");
+    write_file(scenario, sharded_scenario_text);
+    const Words words{BUCKETWISE_BINARY, "measure",          scenario,  "-o",  file,
+                      "--sharding",      "1,2/keep,2,all,3", "--bytes", "4KiB,1MiB"};
+    const Outcome outcome = run(words + Words{"--rounds", "2"});
+    CHECK(outcome.errors.empty());
+    REQUIRE(outcome.exit_code == 0);
+    CHECK_THAT(outcome.output, Contains("all-gather alone") && Contains("reduce-scatter alone") &&
+                                   Contains("2 layers, kept, async") &&
+                                   Contains("every sum is right"));
+    // Two all-gathers, two reduce-scatters, a line of compute from each rank, contention with an
+    // all-gather; the scenario's own setting, which is 1, two layers both ways, and all, which
+    // is 3.
+    check_complete(file, 2, 2 + 2 + 2 + 1 + 4);
+    for (const Json& record : records_in(file)) {
+        if (record["kind"] == "step") {
+            // Two gathers of each group but for the root, which stays with kept ones.
+            const Json& sharding = record["sharding"];
+            const std::int64_t groups = sharding["layers_per_group"] == 1   ? 3
+                                        : sharding["layers_per_group"] == 2 ? 2
+                                                                            : 1;
+            const std::int64_t gathered = sharding["reshard_after_forward"] == true ? 2 : 1;
+            CHECK(std::ssize(record["collective_end_us"]) == 2 + (gathered + 1) * groups);
+        }
+    }
+    check_ends_well(words + Words{"--rounds", "3", "--resume"});
+    check_complete(file, 3, 2 + 2 + 2 + 1 + 4);
+    // What was measured gives the link and the computing, and each setting is predicted with them.
+    const std::string calibrated = folder.file("calibrated.json");
+    const std::string compared = folder.file("compared.json");
+    check_ends_well({BUCKETWISE_BINARY, "calibrate", file, "-o", folder.file("link.json"),
+                     "--scenario-output", calibrated});
+    CHECK(Json::parse(text_of_file(calibrated))["workload"]["host_is_device"] == true);
+    const Words compare{BUCKETWISE_BINARY, "compare", calibrated, "--measurements", file};
+    check_ends_well(compare + Words{"-o", compared});
+    const Json comparison = Json::parse(text_of_file(compared));
+    CHECK(comparison["points"].size() == 4);
+    for (const Json& point : comparison["points"]) {
+        CHECK(point["samples"] == 3);
+        CHECK(point["predicted_step_ms"] > 0);
+    }
+    check_bad_use(compare + Words{"--details"});
+}
+
+TEST_CASE("what real ranks cannot shard is refused by name") {
+    const TestFolder folder;
+    const std::string scenario = folder.file("sharded.json");
+    write_file(scenario, sharded_scenario_text);
+    const std::string file = folder.file("never.jsonl");
+    for (const Words& options :
+         std::vector<Words>{{"--ranks", "1"},
+                            {"--set", "/sync/strategy=hsdp"},
+                            {"--set", "/sync/sharding/reshard_ranks=2", "--ranks", "4"},
+                            {"--bucket-cap", "1MiB"},
+                            {"--time", "10s"},
+                            {"--bytes", "4KiB", "--ranks", "3"},  // 4096 is no multiple of 12
+                            {"--sharding", "1,some"},
+                            {"--sharding", ""}}) {
+        check_bad_use(Words{BUCKETWISE_BINARY, "measure", scenario, "-o", file} + options);
+    }
+    check_bad_use(measure(file, {"--sharding", "1"}));
+    check_bad_use({BUCKETWISE_BINARY, "validate", scenario, "-o", folder.file("never")});
+    CHECK_FALSE(std::filesystem::exists(file));
 }
 
 // --- what a machine lacks ---

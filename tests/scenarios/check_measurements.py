@@ -145,6 +145,21 @@ def bench(program, kind, output):
     return records
 
 
+def check_sharded(program, root, folder):
+    """A step that is sharded has a setting where others have a cap, and messages of two kinds beside it."""
+    records = measure(program, root, "two_buckets.json", 2,
+                      ["--set", '/sync={"strategy": "fsdp", "sharding": {"asynchronous_unshard": true}}',
+                       "--sharding", "0/keep", "--bytes", "64KiB"], Path(folder, "sharded.jsonl"))
+    kinds = collections.Counter(r["kind"] for r in records if r.get("round") == 0)
+    # Nothing but the root, which stays either way: the settings still differ in what they say.
+    assert kinds == {"allgather": 1, "reducescatter": 1, "compute": 2, "contention": kinds["contention"], "step": 2}, kinds
+    assert {r["collective"] for r in records if r["kind"] == "contention"} == {"allgather"}
+    for r in (r for r in records if r["kind"] == "step"):
+        assert "bucket_cap_mib" not in r and r["bucket_bytes"] == []
+        assert r["sharding"]["asynchronous_unshard"] is True
+    return records
+
+
 def main():
     program, root = sys.argv[1:]
     schema = json.loads(Path(root, "scenarios/measurement.schema.json").read_text())
@@ -164,10 +179,12 @@ def main():
         for record in of_gpu:
             by_kind[record["kind"]].validate(record)
         check_calibration(program, of_gpu, Path(folder))
+        for record in check_sharded(program, root, folder):
+            by_kind[record["kind"]].validate(record)
         for kind in ("allreduce", "allgather", "reducescatter"):
             for record in bench(program, kind, Path(folder, f"{kind}.jsonl")):
                 by_kind[record["kind"]].validate(record)
-    print(f"{len(RUNS)} runs, every line valid")
+    print(f"{len(RUNS) + 1} runs, every line valid")
 
 
 if __name__ == "__main__":

@@ -89,7 +89,7 @@ TEST_CASE("sums of two dtypes are rounded once, to the first") {
 }
 
 TEST_CASE("a part of a gradient is compared from where it begins") {
-    std::vector<float> whole(7 * 5);
+    std::vector<float> whole(35);  // 5 rows of 7
     for (std::int64_t i = 0; i < 35; ++i) {
         whole[static_cast<std::size_t>(i)] =
             2.0F * static_cast<float>(row_value(i / 7) * column_value(i % 7));
