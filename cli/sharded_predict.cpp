@@ -72,10 +72,11 @@ std::string name_of_group(const ShardGroup& group) {
 }
 
 std::string trace_of(const Scenario& scenario, const ShardedInput& input) {
-    if (!can_be_traced(input.step)) {
+    constexpr std::size_t most_instructions = 1'000'000;
+    const Program program = sharded_program(input);
+    if (program.instructions.size() > most_instructions) {
         throw InputError("--trace", "", "a step of at most 1,000,000 operations", "a longer one");
     }
-    const Program program = sharded_program(input);
     return perfetto_trace(scenario.name, input.step, program, sharded_simulation(input, program),
                           {}, transformed(make_shard_plan(input).groups, name_of_group));
 }

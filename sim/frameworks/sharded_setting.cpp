@@ -13,30 +13,42 @@ namespace {
 
 using Lines = std::vector<std::string>;
 
-// "model.transformer.h" of "transformer.h.3", "model.layers[2]" of a whole name.
-std::string list_name(const std::string& block) {
-    return "model." + block.substr(0, block.rfind('.'));
+bool is_index(const std::string& part) {
+    return part.find_first_not_of("0123456789") == std::string::npos;
+}
+
+bool is_identifier(const std::string& part) {
+    return !part.empty() && part.find_first_not_of(
+                                "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTU"
+                                "VWXYZ_0123456789") == std::string::npos;
 }
 
 // Python's way to a module: numbers are indices.
 std::string module_path(const std::string& module) {
     std::string path = "model";
-    for (std::size_t begin = 0; begin <= module.size();) {
+    for (std::size_t begin = 0; begin < module.size();) {
         const std::size_t dot = std::min(module.find('.', begin), module.size());
         const std::string part = module.substr(begin, dot - begin);
-        const bool is_index = part.find_first_not_of("0123456789") == std::string::npos;
-        path += is_index ? "[" + part + "]" : "." + part;
+        if (!is_identifier(part)) {
+            return fmt::format("model.get_submodule(\"{}\")", module);
+        }
+        path += is_index(part) ? "[" + part + "]" : "." + part;
         begin = dot + 1;
     }
     return path;
+}
+
+// "model.transformer.h" of "transformer.h.3", "model" of "3".
+std::string list_name(const std::string& block) {
+    const std::size_t dot = block.rfind('.');
+    return dot == std::string::npos ? "model" : module_path(block.substr(0, dot));
 }
 
 // "model.layers[2]", "list(model.layers[2:5])" of neighbours, else each in a list.
 std::string modules_expression(const std::vector<std::string>& modules) {
     const auto index_of = [](const std::string& module) {
         const std::string last = module.substr(module.rfind('.') + 1);
-        const bool is_index = last.find_first_not_of("0123456789") == std::string::npos;
-        return is_index && last.size() < 9 ? std::stoi(last) : -1;
+        return is_index(last) && last.size() < 9 ? std::stoi(last) : -1;
     };
     if (modules.size() == 1) {
         return module_path(modules.front());
@@ -162,13 +174,13 @@ void add_prefetching(const ShardedInput& input, Lines& lines) {
     const ShardingRequest& request = input.request;
     if (!wants_groups(input) || (request.groups.empty() && request.layers_per_group == 0)) {
         if (request.asynchronous_unshard) {
-            lines.emplace_back("model.set_unshard_async_op(True)");
+            lines.emplace_back("model._set_unshard_async_op(True)");
         }
         return;
     }
     lines.push_back("groups = " + groups_expression(input));
     if (request.asynchronous_unshard) {
-        lines.emplace_back("model.set_unshard_async_op(True)");
+        lines.emplace_back("model._set_unshard_async_op(True)");
     }
     if (request.forward_prefetch > 0) {
         lines.emplace_back("for i, group in enumerate(groups):");

@@ -1,6 +1,7 @@
 #include "sim/predict/local_steps.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "sim/base/invariant.h"
 #include "sim/predict/prediction.h"
@@ -24,7 +25,7 @@ class LocalClock {
         const double steps = static_cast<double>(period);
         const double computing = static_cast<double>(alone_.count()) * steps;
         const double all = computing + static_cast<double>(fragments_) * lost(period);
-        row.step = Duration{static_cast<std::int64_t>(all / steps + 0.5)};
+        row.step = Duration{std::llround(all / steps)};
         row.share = all > 0 ? (all - computing) / all : 0.0;
         return row;
     }

@@ -38,7 +38,7 @@ struct LocalSteps {
     Bytes fragment;          // that travels at a time
     Duration all_reduce{0};  // of it
     std::vector<LocalStepsRow>
-        rows;  // periods by powers of two times the fragments, up to the answer
+        rows;  // periods by powers of four times the fragments, up to the answer
     std::optional<LocalStepsRow> smallest =
         {};  // whose share is low enough; none: no period up to 10^6
     bool operator==(const LocalSteps&) const = default;

@@ -129,11 +129,23 @@ std::vector<ShardingRequest> zero3_settings_to_try(const ShardingRequest& base) 
 
 // What a user may choose without changing what is computed. Of prefetching only what can make a
 // difference: where each collective blocks the host, it is whether all-gathers do.
+// Of so many operations that a sweep of all knobs would take minutes only the grouping is tried.
+constexpr std::size_t most_operations_for_all = 5'000;
+
 std::vector<ShardingRequest> settings_to_try(const ShardedInput& input, std::int64_t blocks) {
     if (input.request.strategy == ShardedStrategy::zero3) {
         return zero3_settings_to_try(input.request);
     }
     std::vector<ShardingRequest> requests;
+    if (input.step.workload.forward.size() > most_operations_for_all) {
+        for (const bool reshard : {true, false}) {
+            ShardingRequest base = input.request;
+            base.reshard_after_forward = reshard;
+            base.reshard_ranks.reset();
+            add_groupings(base, blocks, requests);
+        }
+        return requests;
+    }
     const bool blocks_host = input.step.workload.host_is_device;
     for (const bool reshard : {true, false}) {
         for (const std::int64_t forward : {0, 1, 2}) {
@@ -263,6 +275,11 @@ ShardedPrediction predict_sharded(const Scenario& scenario, const ShardedInput& 
         progress(static_cast<double>(i + 1) / static_cast<double>(requests.size()));
     }
     add_unless_known(prediction.configured, prediction.sweep);
+    if (input.step.workload.forward.size() > most_operations_for_all) {
+        prediction.notes.emplace_back(
+            "more than 5,000 operations: only grouping and resharding are tried, with the "
+            "scenario's own prefetching");
+    }
     choose_best(prediction);
     ShardedInput best = input;
     best.request = prediction.advised().request;

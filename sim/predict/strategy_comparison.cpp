@@ -4,6 +4,7 @@
 
 #include "sim/predict/prediction.h"
 #include "sim/predict/sharded_prediction.h"
+#include "sim/scenario/sharding_input.h"
 
 namespace bucketwise {
 namespace {
@@ -34,6 +35,7 @@ Scenario with_strategy(const Scenario& scenario, ComparedStrategy strategy) {
         }
         request.reshard_ranks.reset();
         other.sharding = request;
+        check_shardable("scenario", other);
         other.sync = {};
     }
     scale_optimizer(updating_ranks(scenario), updating_ranks(other), other);

@@ -33,7 +33,7 @@ std::string gibibytes(Bytes bytes) {
 
 std::string groups_text(const ShardingRequest& request) {
     if (!request.groups.empty()) {
-        return fmt::format("{} listed groups", request.groups.size());
+        return counted(std::ssize(request.groups), "group");
     }
     return request.layers_per_group == 0   ? "all in one"
            : request.layers_per_group == 1 ? "each layer"
@@ -44,7 +44,11 @@ std::string reshard_text(const ShardingRequest& request) {
     if (request.reshard_ranks) {
         return fmt::format("to {} ranks", *request.reshard_ranks);
     }
-    return request.reshard_root ? "root too" : request.reshard_after_forward ? "yes" : "no";
+    const bool root_alone = request.groups.empty() && request.layers_per_group == 0;
+    return root_alone && !request.reshard_root ? "no"
+           : request.reshard_root              ? "root too"
+           : request.reshard_after_forward     ? "yes"
+                                               : "no";
 }
 
 std::string prefetch_text(const ShardingRequest& request) {
@@ -87,7 +91,7 @@ bool is_configured(const ShardedPrediction& prediction, const ShardedEvaluation&
 }
 
 Duration fastest_of(const ShardedPrediction& prediction) {
-    return std::ranges::min_element(prediction.sweep, {}, &ShardedEvaluation::step)->step();
+    return prediction.sweep[prediction.frontier.back()].step();
 }
 
 // Those that nothing beats, of many some with an eye on both ends, the best and the scenario's own.
@@ -252,7 +256,9 @@ std::string setting_text(const ShardingRequest& request) {
                        : request.layers_per_group == 1
                            ? "a group for each layer"
                            : fmt::format("a group for every {} layers", request.layers_per_group);
-    text += request.reshard_ranks ? fmt::format(", resharded to {} ranks", *request.reshard_ranks)
+    const bool root_alone = request.groups.empty() && request.layers_per_group == 0;
+    text += root_alone && !request.reshard_root ? ", kept after forward"
+            : request.reshard_ranks ? fmt::format(", resharded to {} ranks", *request.reshard_ranks)
             : request.reshard_after_forward ? ", resharded after forward"
                                             : ", kept after forward";
     if (request.forward_prefetch > 0) {
@@ -351,7 +357,7 @@ Json to_json(const std::vector<StrategyRow>& rows) {
                   {"memory_bytes", row.memory.count},
                   {"fits", row.fits}};
         add_optional(json, "bucket_cap_mib", row.cap, to_mib);
-        add_optional(json, "sharding", row.sharding, request_json);
+        add_optional(json, "sharding", row.sharding, sharding_json);
         return json;
     });
 }

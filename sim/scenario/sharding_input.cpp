@@ -128,31 +128,6 @@ void check_ranks(const JsonPlace& sync, const Scenario& scenario) {
     }
 }
 
-void check_step(const JsonPlace& sync, const Scenario& scenario) {
-    const auto at_root = [&](const std::string& pointer, const std::string& expected,
-                             const std::string& got) {
-        throw InputError(sync.file, pointer, expected, got);
-    };
-    if (scenario.step.cuda_graph) {
-        at_root("/step/cuda_graph", "no CUDA graph of a step whose parameters are gathered",
-                "true");
-    }
-    const auto* listed = std::get_if<GradientWorkload>(&scenario.workload);
-    if (listed != nullptr && listed->operations && !listed->operations->side_streams.empty()) {
-        at_root("/workload", "operations on the compute stream alone in a step that is sharded",
-                "others");
-    }
-    if (listed == nullptr) {
-        return;
-    }
-    for (std::size_t i = 0; i < listed->gradients.size(); ++i) {
-        if (listed->gradients[i].gradient.sparse) {
-            at_root(fmt::format("/workload/gradients/{}/sparse", i),
-                    "dense gradients, which alone can be reduced and scattered", "a sparse one");
-        }
-    }
-}
-
 }  // namespace
 
 std::optional<ShardingRequest> read_sharding(const JsonPlace& place) {
@@ -225,10 +200,39 @@ Json sharding_json(const ShardingRequest& request) {
     return json;
 }
 
+void check_shardable(const std::string& file, const Scenario& scenario) {
+    const auto at_root = [&](const std::string& pointer, const std::string& expected,
+                             const std::string& got) {
+        throw InputError(file, pointer, expected, got);
+    };
+    if (scenario.step.cuda_graph) {
+        at_root("/step/cuda_graph", "no CUDA graph of a step whose parameters are gathered",
+                "true");
+    }
+    if (scenario.sync.batch_norm != BatchNormSync::local) {
+        at_root("/sync/batch_norm", "statistics of each rank's own in a step that is sharded",
+                std::string(name_of(scenario.sync.batch_norm)));
+    }
+    const auto* listed = std::get_if<GradientWorkload>(&scenario.workload);
+    if (listed != nullptr && listed->operations && !listed->operations->side_streams.empty()) {
+        at_root("/workload", "operations on the compute stream alone in a step that is sharded",
+                "others");
+    }
+    if (listed == nullptr) {
+        return;
+    }
+    for (std::size_t i = 0; i < listed->gradients.size(); ++i) {
+        if (listed->gradients[i].gradient.sparse) {
+            at_root(fmt::format("/workload/gradients/{}/sparse", i),
+                    "dense gradients, which alone can be reduced and scattered", "a sparse one");
+        }
+    }
+}
+
 void check_sharding(const JsonPlace& place, const Scenario& scenario) {
     invariant(scenario.sharding.has_value(), "the scenario shards");
     check_ranks(place, scenario);
-    check_step(place, scenario);
+    check_shardable(place.file, scenario);
     try {
         static_cast<void>(make_shard_plan(step_input(scenario).workload, *scenario.sharding,
                                           shard_group_of(scenario).ranks));

@@ -42,6 +42,10 @@ ShardingRequest read_sharding_settings(const JsonPlace& place, ShardedStrategy s
 // The same, as a scenario says it: what users turn, and what else is not as it is unless told.
 Json sharding_json(const ShardingRequest& request);
 
+// Throws InputError, of `file`, where the scenario's workload, step or batch_norm are not for a
+// sharded step.
+void check_shardable(const std::string& file, const Scenario& scenario);
+
 // Throws InputError where the groups, at `place`, the section sync, are none of the scenario's
 // workload, or its cluster, its step or its batch_norm are not for a sharded step. Precondition
 // (asserted): the scenario shards.

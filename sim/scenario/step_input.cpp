@@ -326,7 +326,7 @@ StepInput step_input(const Scenario& scenario, Workload workload) {
     StepInput input;
     input.workload = std::move(workload);
     if (scenario.sharding) {
-        input.workload = with_forward_by_gradient(std::move(input.workload));
+        input.workload = with_passes_by_gradient(std::move(input.workload));
     }
     set_cluster(scenario, input);
     const Device* device = device_of(scenario);

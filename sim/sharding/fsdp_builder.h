@@ -79,7 +79,7 @@ class FsdpBuilder : public InstructionWriter {
         walk(plan_.backward, workload_.backward, InstructionKind::backward, Phase::backward);
         finishing_ = true;
         for (std::size_t group = 0; group < groups_.size(); ++group) {
-            if (plan_.ends_with_backward[group]) {
+            if (plan_.ends_with_backward[group] || groups_[group].gradients > Bytes{0}) {
                 post_backward(group);
             }
         }
@@ -314,7 +314,7 @@ class FsdpBuilder : public InstructionWriter {
 
     // Added to what is there, it takes no more.
     void hold_gradient(std::size_t parameter) {
-        const std::size_t index = group_of(static_cast<std::int32_t>(parameter));
+        const std::size_t index = plan_.group_of[parameter];
         const Bytes size =
             workload_.gradients[parameter].numel * element_size(plan_.groups[index].gradient_dtype);
         groups_[index].gradients += size;
@@ -323,16 +323,10 @@ class FsdpBuilder : public InstructionWriter {
         }
     }
 
-    [[nodiscard]] std::size_t group_of(std::int32_t parameter) const {
-        const auto found = std::ranges::find_if(plan_.groups, [&](const ShardGroup& group) {
-            return std::ranges::binary_search(group.parameters, parameter);
-        });
-        return static_cast<std::size_t>(found - plan_.groups.begin());
-    }
-
     void post_backward(std::size_t index) {
         if (!reduces(request_.gradient_sync)) {
             keep_unreduced(index);
+            groups_[index].gradients = {};
             return;
         }
         if (request_.reshard_after_backward || is_last()) {
@@ -342,8 +336,11 @@ class FsdpBuilder : public InstructionWriter {
             release_oldest_reduction();
         }
         // A module that is used more than once has gradients when autograd has been through all.
-        if (std::exchange(groups_[index].gradients, {}) > Bytes{0}) {
+        const Bytes there = std::exchange(groups_[index].gradients, {});
+        if (there == plan_.groups[index].gradients()) {
             reduce(index);
+        } else {
+            groups_[index].gradients = there;
         }
     }
 

@@ -4,6 +4,7 @@
 #include <numeric>
 #include <optional>
 #include <set>
+#include <unordered_map>
 #include <utility>
 
 #include <fmt/format.h>
@@ -26,39 +27,71 @@ std::vector<std::string> names_of_parameters(const Workload& workload) {
     return transformed(workload.gradients, &Gradient::name);
 }
 
-// The group, from 1 on, with the longest module that it belongs to; the root: none.
-std::size_t group_of_name(const std::string& name, const Modules& modules) {
-    std::size_t found = root;
-    std::size_t longest = 0;
-    for (std::size_t group = 0; group < modules.size(); ++group) {
-        for (const std::string& module : modules[group]) {
-            if (module.size() > longest && belongs_to(name, module)) {
-                found = group + 1;
-                longest = module.size();
+// Groups by their modules, from 1 on; the root is 0.
+class ModuleIndex {
+  public:
+    explicit ModuleIndex(const Modules& modules) : within_(modules.size() + 1) {
+        for (std::size_t group = 0; group < modules.size(); ++group) {
+            for (const std::string& module : modules[group]) {
+                groups_.emplace(module, group + 1);
+            }
+        }
+        for (std::size_t group = 0; group < modules.size(); ++group) {
+            std::set<std::size_t> found{group + 1};
+            for (const std::string& module : modules[group]) {
+                for_each_module_of(module, [&](std::size_t outer) { found.insert(outer); });
+            }
+            within_[group + 1].assign(found.begin(), found.end());
+        }
+    }
+
+    // The one with the longest module that it belongs to.
+    [[nodiscard]] std::size_t owner_of(const std::string& name) const {
+        std::size_t found = root;
+        for_each_module_of(name, [&](std::size_t group) { found = group; });
+        return found;
+    }
+
+    // Itself, and those whose modules hold some of its, but for the root.
+    [[nodiscard]] const std::vector<std::size_t>& within(std::size_t group) const {
+        return within_[group];
+    }
+
+  private:
+    // Longer ones later.
+    template <typename Use>
+    void for_each_module_of(const std::string& name, const Use& use) const {
+        for (std::size_t end = 0; end <= name.size(); ++end) {
+            if (end == name.size() || name[end] == '.' || name[end] == ' ') {
+                if (const auto group = groups_.find(name.substr(0, end)); group != groups_.end()) {
+                    use(group->second);
+                }
             }
         }
     }
-    return found;
-}
+
+    std::unordered_map<std::string, std::size_t> groups_;
+    std::vector<std::vector<std::size_t>> within_;
+};
 
 // Of one pass, by operation.
 using Owners = std::vector<std::size_t>;
 
-Owners owners_in_forward(const Workload& workload, const Modules& modules) {
+Owners owners_in_forward(const Workload& workload, const ModuleIndex& index) {
     return transformed(workload.forward, [&](const TimedOperation& operation) {
-        return group_of_name(operation.name, modules);
+        return index.owner_of(operation.name);
     });
 }
 
-Owners owners_in_backward(const Workload& workload, const Modules& modules) {
+Owners owners_in_backward(const Workload& workload, const ModuleIndex& index) {
     Owners owners;
     std::size_t ready = 0;
     for (const TimedOperation& operation : workload.backward) {
-        std::size_t owner = group_of_name(operation.name, modules);
+        std::size_t owner = index.owner_of(operation.name);
         for (std::int32_t i = 0; i < operation.ready_count; ++i, ++ready) {
             const auto gradient = static_cast<std::size_t>(workload.readiness[ready]);
             if (owner == root) {
-                owner = group_of_name(workload.gradients[gradient].name, modules);
+                owner = index.owner_of(workload.gradients[gradient].name);
             }
         }
         owners.push_back(owner);
@@ -66,44 +99,56 @@ Owners owners_in_backward(const Workload& workload, const Modules& modules) {
     return owners;
 }
 
-// Whether a group's modules lie within another's: some module of it belongs to one of the other.
-bool lies_within(const std::vector<std::string>& inner, const std::vector<std::string>& outer) {
-    return std::ranges::any_of(inner, [&](const std::string& module) {
-        return std::ranges::any_of(
-            outer, [&](const std::string& other) { return belongs_to(module, other); });
-    });
-}
+// By group: stretches of operations of it and of groups within; the root's is all of them.
+using CallsByGroup = std::vector<std::vector<GroupCall>>;
 
-// Stretches of operations of the group and of groups within; of several modules all of them at
-// once, from the first to the last.
-std::vector<GroupCall> calls_of(std::size_t group, const Owners& owners, const Modules& modules) {
-    if (group == root) {
-        return {{root, 0, owners.size()}};
-    }
-    const std::vector<std::string>& own = modules[group - 1];
-    std::vector<GroupCall> calls;
+CallsByGroup calls_of_pass(const Owners& owners, const ModuleIndex& index, std::size_t groups) {
+    CallsByGroup calls(groups);
+    calls[root] = {{root, 0, owners.size()}};
     for (std::size_t i = 0; i < owners.size(); ++i) {
-        const bool inside =
-            owners[i] == group || (owners[i] != root && lies_within(modules[owners[i] - 1], own));
-        if (!inside) {
+        if (owners[i] == root) {
             continue;
         }
-        const bool goes_on = !calls.empty() && (own.size() > 1 || calls.back().end == i);
-        if (goes_on) {
-            calls.back().end = i + 1;
-        } else {
-            calls.push_back({group, i, i + 1});
+        for (const std::size_t group : index.within(owners[i])) {
+            std::vector<GroupCall>& of_group = calls[group];
+            if (!of_group.empty() && of_group.back().end == i) {
+                of_group.back().end = i + 1;
+            } else {
+                of_group.push_back({group, i, i + 1});
+            }
         }
     }
     return calls;
 }
 
-std::vector<GroupCall> calls_of_pass(const Owners& owners, const Modules& modules,
-                                     const std::vector<bool>& exists) {
+// Of several modules all of them at once, from the first to the last. So, too, where backward comes
+// to a group more often than forward: not its modules run more than once, their gradients do not
+// follow one another.
+void merge_calls(const Modules& modules, CallsByGroup& forward, CallsByGroup& backward) {
+    const auto merge = [](std::vector<GroupCall>& calls) {
+        calls = {{calls.front().group, calls.front().first, calls.back().end}};
+    };
+    for (std::size_t group = 1; group < forward.size(); ++group) {
+        if (forward[group].empty() || backward[group].empty()) {
+            refuse(
+                "operations of each group's modules in forward and in backward, named after them",
+                fmt::format("none of {}", fmt::join(modules[group - 1], ", ")));
+        }
+        const bool all_at_once =
+            modules[group - 1].size() > 1 || forward[group].size() != backward[group].size();
+        if (all_at_once) {
+            merge(forward[group]);
+            merge(backward[group]);
+        }
+    }
+}
+
+std::vector<GroupCall> in_their_order(const CallsByGroup& by_group,
+                                      const std::vector<bool>& exists) {
     std::vector<GroupCall> calls;
-    for (std::size_t group = 0; group <= modules.size(); ++group) {
+    for (std::size_t group = 0; group < by_group.size(); ++group) {
         if (exists[group]) {
-            std::ranges::copy(calls_of(group, owners, modules), std::back_inserter(calls));
+            std::ranges::copy(by_group[group], std::back_inserter(calls));
         }
     }
     std::ranges::stable_sort(calls, [](const GroupCall& a, const GroupCall& b) {
@@ -119,10 +164,14 @@ ShardGroup empty_group(std::vector<std::string> modules) {
 }
 
 void add_parameters(const Workload& workload, const ShardingRequest& request, std::int64_t ranks,
-                    const Modules& modules, std::vector<ShardGroup>& groups) {
+                    const ModuleIndex& index, ShardPlan& plan) {
+    constexpr std::int64_t most_padded = std::int64_t{1} << 56;
+    std::int64_t all_padded = 0;
     for (std::size_t i = 0; i < workload.gradients.size(); ++i) {
         const Gradient& parameter = workload.gradients[i];
-        ShardGroup& group = groups[group_of_name(parameter.name, modules)];
+        const std::size_t owner = index.owner_of(parameter.name);
+        plan.group_of.push_back(owner);
+        ShardGroup& group = plan.groups[owner];
         if (!group.parameters.empty() && group.dtype != parameter.dtype) {
             refuse("parameters of one dtype in each group, as PyTorch asks for",
                    fmt::format("{}, which is {}, beside {}", parameter.name,
@@ -138,18 +187,29 @@ void add_parameters(const Workload& workload, const ShardingRequest& request, st
                 : group.gathered_dtype;
         group.parameters.push_back(static_cast<std::int32_t>(i));
         group.numel += parameter.numel;
-        group.padded_numel += padded_numel(parameter, ranks);
+        const std::int64_t padded = padded_numel(parameter, ranks);
+        group.padded_numel += padded;
+        all_padded += padded;
+        if (all_padded > most_padded) {
+            refuse("parameters that can be padded to the ranks",
+                   fmt::format("{} elements so far", all_padded));
+        }
     }
 }
 
-void check_modules(const Modules& modules, const std::vector<ShardGroup>& groups) {
+void check_once(const Modules& modules) {
     std::set<std::string> known;
-    for (std::size_t group = 0; group < modules.size(); ++group) {
-        for (const std::string& module : modules[group]) {
+    for (const std::vector<std::string>& of_group : modules) {
+        for (const std::string& module : of_group) {
             if (!known.insert(module).second) {
                 refuse("each module in one group", module + " in two");
             }
         }
+    }
+}
+
+void check_modules(const Modules& modules, const std::vector<ShardGroup>& groups) {
+    for (std::size_t group = 0; group < modules.size(); ++group) {
         if (groups[group + 1].parameters.empty()) {
             refuse("modules with parameters of their own in each group",
                    fmt::format("{}, to which none belongs", fmt::join(modules[group], ", ")));
@@ -175,6 +235,9 @@ void drop_root(ShardPlan& plan) {
         for (GroupCall& call : *calls) {
             --call.group;
         }
+    }
+    for (std::size_t& group : plan.group_of) {
+        --group;
     }
 }
 
@@ -203,25 +266,51 @@ std::vector<std::vector<std::string>> modules_of_groups(
                                   : request.groups;
 }
 
-Workload with_forward_by_gradient(Workload workload) {
+namespace {
+
+// Each operation that makes several gradients ready as one for each of them, the first with all the
+// time: they may be of several groups.
+void split_backward(Workload& workload) {
+    std::vector<TimedOperation> split;
+    std::size_t ready = 0;
+    for (TimedOperation& operation : workload.backward) {
+        const std::int32_t count = std::exchange(operation.ready_count, 0);
+        split.push_back(operation);
+        for (std::int32_t i = 0; i < count; ++i, ++ready) {
+            if (i > 0) {
+                split.push_back({.name = operation.name});
+            }
+            const auto gradient = static_cast<std::size_t>(workload.readiness[ready]);
+            split.back().name = workload.gradients[gradient].name + " backward";
+            split.back().ready_count = 1;
+        }
+    }
+    workload.backward = std::move(split);
+}
+
+}  // namespace
+
+Workload with_passes_by_gradient(Workload workload) {
+    if (workload.forward.size() != 1 || workload.forward.front().source) {
+        return workload;
+    }
+    split_backward(workload);
     Duration backward{0};
     for (const TimedOperation& operation : workload.backward) {
         backward += operation.device;
     }
-    if (workload.forward.size() != 1 || workload.forward.front().source ||
-        backward == Duration{0}) {
-        return workload;
-    }
     const TimedOperation whole = std::exchange(workload.forward, {}).front();
     const auto part = [&](Duration time, Duration so_far) {
-        return scaled(time,
-                      static_cast<double>(so_far.count()) / static_cast<double>(backward.count()));
+        return backward == Duration{0} ? time
+                                       : scaled(time, static_cast<double>(so_far.count()) /
+                                                          static_cast<double>(backward.count()));
     };
     Duration so_far{0};
+    Duration placed{0};
+    Duration issued{0};
     std::size_t ready = workload.readiness.size();
     for (std::size_t i = workload.backward.size(); i-- > 0;) {
         const TimedOperation& operation = workload.backward[i];
-        const Duration before = so_far;
         so_far += operation.device;
         TimedOperation piece = whole;
         ready -= static_cast<std::size_t>(operation.ready_count);
@@ -229,8 +318,10 @@ Workload with_forward_by_gradient(Workload workload) {
             const auto gradient = static_cast<std::size_t>(workload.readiness[ready]);
             piece.name = workload.gradients[gradient].name + " forward";
         }
-        piece.device = part(whole.device, so_far) - part(whole.device, before);
-        piece.host = part(whole.host, so_far) - part(whole.host, before);
+        piece.device = part(whole.device, so_far) - placed;
+        piece.host = part(whole.host, so_far) - issued;
+        placed += piece.device;
+        issued += piece.host;
         workload.forward.push_back(std::move(piece));
     }
     return workload;
@@ -245,12 +336,19 @@ ShardPlan make_shard_plan(const Workload& workload, const ShardingRequest& reque
     for (const std::vector<std::string>& of_group : modules) {
         plan.groups.push_back(empty_group(of_group));
     }
-    add_parameters(workload, request, ranks, modules, plan.groups);
+    const ModuleIndex index(modules);
+    check_once(modules);
+    add_parameters(workload, request, ranks, index, plan);
     check_modules(modules, plan.groups);
     std::vector<bool> exists(plan.groups.size(), true);
     exists[root] = !plan.groups[root].parameters.empty();
-    plan.forward = calls_of_pass(owners_in_forward(workload, modules), modules, exists);
-    plan.backward = calls_of_pass(owners_in_backward(workload, modules), modules, exists);
+    CallsByGroup forward =
+        calls_of_pass(owners_in_forward(workload, index), index, plan.groups.size());
+    CallsByGroup backward =
+        calls_of_pass(owners_in_backward(workload, index), index, plan.groups.size());
+    merge_calls(modules, forward, backward);
+    plan.forward = in_their_order(forward, exists);
+    plan.backward = in_their_order(backward, exists);
     if (!exists[root]) {
         drop_root(plan);
     }

@@ -47,6 +47,7 @@ struct GroupCall {
 struct ShardPlan {
     std::int64_t ranks = 1;          // among which parameters are cut
     std::vector<ShardGroup> groups;  // the root, if it has parameters, then as modules are listed
+    std::vector<std::size_t> group_of;  // by parameter
     // By where they begin, outer ones first.
     std::vector<GroupCall> forward;
     std::vector<GroupCall> backward;
@@ -67,9 +68,9 @@ std::vector<std::vector<std::string>> modules_of_groups(const ShardingRequest& r
                                                         const std::vector<std::string>& parameters);
 
 // The same workload where forward, if it is one operation that nobody has taken apart, is one for
-// each of backward, as long as they are in proportion, and called after the gradients that these
-// make ready. To the picosecond it is as long.
-Workload with_forward_by_gradient(Workload workload);
+// each gradient, as long as what backward takes for it is in proportion; backward, too, is one for
+// each. To the picosecond both are as long.
+Workload with_passes_by_gradient(Workload workload);
 
 // An operation belongs to the group with the longest module name that it belongs to; else to that
 // of the gradients that it makes ready, if that is one; else to the root. Throws InputError, which

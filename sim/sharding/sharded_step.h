@@ -1,6 +1,6 @@
 // A sharded step as a program: what the framework's hooks issue, in order.
 //
-// fsdp and hsdp follow torch/distributed/fsdp/_fully_shard (PyTorch 2.6 to 2.12): FSDPState decides
+// fsdp and hsdp follow torch/distributed/fsdp/_fully_shard (PyTorch 2.6 to 2.15): FSDPState decides
 // when, FSDPParamGroup what. Where host and device are apart:
 //
 //   forward    on entering a group: its all-gather, unless it has been gathered; wait; copy out;

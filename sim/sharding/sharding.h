@@ -62,7 +62,7 @@ struct ShardingRequest {
     // 0: forward gathers what it comes to, and the host that runs ahead is all that prefetches.
     std::int64_t forward_prefetch = 0;
     std::int64_t backward_prefetch = 1;
-    bool asynchronous_unshard = false;  // set_unshard_async_op
+    bool asynchronous_unshard = false;  // _set_unshard_async_op
     std::optional<DType> parameter_dtype =
         {};  // MixedPrecisionPolicy's, gathered and computed with
     std::optional<DType> reduce_dtype = {};

@@ -34,7 +34,8 @@ class Zero3Builder : public InstructionWriter {
           plan_(plan),
           place_(place),
           memory_(built.memory),
-          parameters_(workload_.gradients.size()) {}
+          parameters_(workload_.gradients.size()),
+          uses_of_(workload_.gradients.size()) {}
 
     void micro_step() {
         const bool is_first = place_ == MicroStepPlace::only || place_ == MicroStepPlace::first;
@@ -67,6 +68,7 @@ class Zero3Builder : public InstructionWriter {
         bool is_there = false;
         std::optional<std::int32_t> gather = {};  // its collective, until it is waited for
         std::int64_t fetched_for = -1;            // the last use that it was fetched for
+        std::int64_t asked_at = -1;               // the step that prefetched it last
     };
     // One parameter of one module, in the order in which a step comes to them.
     struct Use {
@@ -93,13 +95,17 @@ class Zero3Builder : public InstructionWriter {
     void list_uses() {
         for (const std::vector<GroupCall>* calls : {&plan_.forward, &plan_.backward}) {
             for (const GroupCall& call : *calls) {
+                std::int64_t elements = 0;
+                const std::int64_t step = std::ssize(elements_before_) - 1;
                 for (const std::int32_t parameter : parameters_of(call.group)) {
-                    uses_.push_back({static_cast<std::size_t>(parameter), std::ssize(modules_)});
+                    const auto index = static_cast<std::size_t>(parameter);
+                    queue_.push_back({index, step});
+                    uses_of_[index].push_back(step);
+                    elements += workload_.gradients[index].numel;
                 }
-                modules_.push_back(call.group);
+                elements_before_.push_back(elements_before_.back() + elements);
             }
         }
-        queue_.assign(uses_.begin(), uses_.end());
     }
 
     void walk(const std::vector<GroupCall>& calls, const std::vector<TimedOperation>& operations,
@@ -173,7 +179,8 @@ class Zero3Builder : public InstructionWriter {
             queue_.pop_front();
             ParameterState& state = parameters_[use.parameter];
             state.fetched_for = std::max(state.fetched_for, use.step);
-            if (is_absent(use.parameter) && std::ranges::count(ahead, use.parameter) == 0) {
+            if (is_absent(use.parameter) && state.asked_at != step_) {
+                state.asked_at = step_;
                 ahead.push_back(use.parameter);
                 elements += workload_.gradients[use.parameter].numel;
             }
@@ -245,17 +252,11 @@ class Zero3Builder : public InstructionWriter {
 
     // Within max_reuse_distance elements of modules from the next on.
     [[nodiscard]] bool is_used_soon(std::size_t parameter) const {
-        std::int64_t traversed = 0;
-        for (auto module = static_cast<std::size_t>(step_);
-             module < modules_.size() && traversed < settings_.max_reuse_distance; ++module) {
-            for (const std::int32_t other : parameters_of(modules_[module])) {
-                if (static_cast<std::size_t>(other) == parameter) {
-                    return true;
-                }
-                traversed += workload_.gradients[static_cast<std::size_t>(other)].numel;
-            }
-        }
-        return false;
+        const std::vector<std::int64_t>& uses = uses_of_[parameter];
+        const auto next = std::ranges::lower_bound(uses, step_);
+        return next != uses.end() && elements_before_[static_cast<std::size_t>(*next)] -
+                                             elements_before_[static_cast<std::size_t>(step_)] <
+                                         settings_.max_reuse_distance;
     }
 
     // --- gradients ---
@@ -348,11 +349,11 @@ class Zero3Builder : public InstructionWriter {
     ShardedMemory& memory_;
     Phase phase_ = Phase::forward;
     std::vector<ParameterState> parameters_;
-    std::vector<std::size_t> modules_;  // groups in the order of calls, forward's then backward's
-    std::vector<Use> uses_;
-    std::deque<Use> queue_;  // of them, what has not been fetched
-    std::int64_t step_ = 0;  // modules entered
-    std::int64_t live_ = 0;  // elements gathered
+    std::vector<std::vector<std::int64_t>> uses_of_;  // by parameter: the steps that use it
+    std::vector<std::int64_t> elements_before_{0};    // by step: of all modules before
+    std::deque<Use> queue_;                           // uses that nothing has been fetched for
+    std::int64_t step_ = 0;                           // modules entered
+    std::int64_t live_ = 0;                           // elements gathered
     std::int32_t waited_for_ = -1;
     std::vector<std::size_t> bucket_;
     std::int64_t bucket_elements_ = 0;

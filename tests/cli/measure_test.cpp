@@ -835,7 +835,7 @@ TEST_CASE("settings of a sharded step are measured side by side, and what they s
     const std::string scenario = folder.file("sharded.json");
     const std::string file = folder.file("measured.jsonl");
     write_file(scenario, sharded_scenario_text);
-    const Words words{BUCKETWISE_BINARY, "measure",          scenario,  "-o",  file,
+    const Words words{BUCKETWISE_BINARY, "measure",          scenario,  "-o",       file,
                       "--sharding",      "1,2/keep,2,all,3", "--bytes", "4KiB,1MiB"};
     const Outcome outcome = run(words + Words{"--rounds", "2"});
     CHECK(outcome.errors.empty());

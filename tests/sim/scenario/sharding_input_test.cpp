@@ -146,6 +146,15 @@ TEST_CASE("what a sharded step cannot have is refused where it stands", "[shardi
                Catch::Contains("expected parameters of one dtype in each group"));
 }
 
+TEST_CASE("sizes that cannot be added up are refused", "[sharding]") {
+    Json document = Json::parse(three_parameters);
+    document["cluster"] = {{"ranks", 1'000'000}, {"link", document["cluster"]["link"]}};
+    document["workload"]["gradients"][2]["numel"] = std::int64_t{1} << 40;
+    document["workload"]["gradients"][2]["shape"] = {1, std::int64_t{1} << 40};
+    CHECK_THAT(refusal_of(document),
+               Catch::Contains("expected parameters that can be padded to the ranks"));
+}
+
 TEST_CASE("who takes no strategy that shards says so", "[sharding]") {
     CHECK_THAT(refusal_of(Json::parse(three_parameters), StrategyKinds::replicated),
                Catch::Contains("s.json: /sync/strategy: expected a strategy that keeps all "
@@ -158,6 +167,7 @@ TEST_CASE("a forward of one time is taken apart as backward is, to the picosecon
     // Backward takes 3 ms for layers.1, 2 for layers.0 and 1 for the embedding; forward half of
     // each.
     REQUIRE(forward.size() == 3);
+    CHECK(input.step.workload.backward[0].name == "layers.1.weight backward");
     CHECK(forward[0].name == "embedding.weight forward");
     CHECK(forward[0].device == duration_from_ms(0.5));
     CHECK(forward[1].device == duration_from_ms(1));

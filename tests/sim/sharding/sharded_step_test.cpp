@@ -129,6 +129,51 @@ TEST_CASE("zero3 prefetches both layers in one all-gather where they fit", "[sha
           4);
 }
 
+// So many collectives of a kind.
+std::ptrdiff_t count_of(CollectiveKind kind, const StepInput& input) {
+    const ShardedInput sharded{input, {}, {}};
+    const Program program = build_sharded_program(sharded, make_shard_plan(sharded)).program;
+    return std::ranges::count(program.collectives, kind, &Collective::kind);
+}
+
+TEST_CASE("each group is gathered and reduced though gradients become ready at one moment",
+          "[sharding]") {
+    StepInput input = two_layers();
+    const auto gradient = [&](std::size_t i) { return input.workload.gradients[i]; };
+    const Workload both_at_once =
+        workload_from_readiness({{gradient(0), ms(5)}, {gradient(1), ms(5)}}, ms(4), ms(6));
+    input.workload = with_passes_by_gradient(both_at_once);
+    CHECK(count_of(CollectiveKind::reduce_scatter, input) == 2);
+    CHECK(count_of(CollectiveKind::all_gather, input) == 4);
+    Duration forward{0};
+    Duration backward{0};
+    for (const TimedOperation& operation : input.workload.forward) {
+        forward += operation.device;
+    }
+    for (const TimedOperation& operation : input.workload.backward) {
+        backward += operation.device;
+    }
+    CHECK(forward == ms(4));
+    CHECK(backward == ms(6));
+}
+
+TEST_CASE("a group whose gradients do not follow one another is reduced once, with all of them",
+          "[sharding]") {
+    StepInput input = two_layers();
+    input.workload.gradients.push_back({"layers.1.bias", 500, DType::float32, false, 500});
+    // The second layer's bias is ready after the first layer's weight.
+    input.workload.backward.push_back({.name = "layers.1 bias", .device = ms(1), .ready_count = 1});
+    input.workload.readiness = {1, 0, 2};
+    CHECK(count_of(CollectiveKind::reduce_scatter, input) == 2);
+    const ShardedInput sharded{input, {}, {}};
+    const ShardedMemory memory = sharded_memory(sharded, make_shard_plan(sharded));
+    for (const Bytes held : memory.now) {
+        CHECK(held >= Bytes{0});
+    }
+    CHECK(memory.now[static_cast<std::size_t>(ShardedTensor::gradients)] == Bytes{0});
+    CHECK(memory.now[static_cast<std::size_t>(ShardedTensor::reduced)] == Bytes{0});
+}
+
 TEST_CASE("interference conserves the work of sharded steps, on 500 of them", "[sharding]") {
     std::mt19937 random(23);
     for (int round = 0; round < 500; ++round) {
