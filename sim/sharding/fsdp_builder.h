@@ -103,6 +103,7 @@ class FsdpBuilder : public InstructionWriter {
                 return;
             }
             for (; next != calls.end() && next->first == i; ++next) {
+                entered_ = next;
                 enter(next->group);
                 open.push_back(*next);
                 std::ranges::stable_sort(open, std::ranges::greater{}, &GroupCall::end);
@@ -135,7 +136,7 @@ class FsdpBuilder : public InstructionWriter {
         unshard(group);
         wait_for_unshard(group);
         if (request_.forward_prefetch > 0 && !plan_.groups[group].is_root()) {
-            prefetch_forward(group);
+            prefetch_forward();
         }
     }
 
@@ -168,15 +169,13 @@ class FsdpBuilder : public InstructionWriter {
     }
 
     // set_modules_to_forward_prefetch of the groups that come next, the root aside.
-    void prefetch_forward(std::size_t group) {
+    void prefetch_forward() {
         std::int64_t left = request_.forward_prefetch;
-        bool is_after = false;
-        for (const GroupCall& call : plan_.forward) {
-            if (is_after && left > 0 && !plan_.groups[call.group].is_root()) {
-                unshard(call.group);
+        for (auto call = entered_ + 1; call != plan_.forward.end() && left > 0; ++call) {
+            if (!plan_.groups[call->group].is_root()) {
+                unshard(call->group);
                 --left;
             }
-            is_after = is_after || call.group == group;
         }
     }
 
@@ -189,9 +188,9 @@ class FsdpBuilder : public InstructionWriter {
     }
 
     // In backward, what forward left with fewer ranks than all is gathered among these.
-    [[nodiscard]] RankGroup gathering_ranks() const {
+    [[nodiscard]] RankGroup gathering_ranks(std::size_t index) const {
         RankGroup ranks = input_.group;
-        if (phase_ == Phase::backward && request_.reshard_ranks) {
+        if (phase_ == Phase::backward && request_.reshard_ranks && !plan_.groups[index].is_root()) {
             ranks.ranks = *request_.reshard_ranks;
             ranks.ranks_per_node = std::min(ranks.ranks, ranks.ranks_per_node);
         }
@@ -228,7 +227,7 @@ class FsdpBuilder : public InstructionWriter {
 
     std::int32_t launch_gather(std::size_t index) {
         return launch(CollectiveKind::all_gather, plan_.groups[index].gathered(), index,
-                      gathering_ranks());
+                      gathering_ranks(index));
     }
 
     // From a stream that waits for no computing, only for the copy out that was last released, and
@@ -484,6 +483,7 @@ class FsdpBuilder : public InstructionWriter {
     MicroStepPlace place_;
     ShardedMemory& memory_;
     Phase phase_ = Phase::forward;
+    std::vector<GroupCall>::const_iterator entered_;  // the call that was entered last
     std::vector<GroupState> groups_;
     std::vector<std::size_t> order_;            // groups as forward left them
     std::optional<CopyOut> copied_out_;         // in forward, until the next group has been entered
