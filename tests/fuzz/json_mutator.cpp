@@ -12,6 +12,7 @@
 
 #include "sim/base/json.h"
 #include "sim/plan/strategy.h"
+#include "sim/sharding/sharding.h"
 #include "sim/workload/device.h"
 #include "sim/workload/models/models.h"
 
@@ -40,8 +41,8 @@ void collect(Json& value, std::vector<Json*>& all) {
 
 // Every name that some key takes as its value.
 std::vector<std::string> known_names() {
-    std::vector<std::string> names{"link.json", "1.9",   "2.4",  "gpt2", "bert",
-                                   "llama",     "cs336", "fp16", "bf16"};
+    std::vector<std::string> names{"link.json", "layers.0", "1.9",   "2.4",  "gpt2",
+                                   "bert",      "llama",    "cs336", "fp16", "bf16"};
     for (const std::string_view more :
          {"ring direct recursive_halving_doubling double_binary_tree hierarchical",
           "float32 float16 bfloat16 float64 tfloat32", "overshoot strict per_gradient single",
@@ -50,6 +51,9 @@ std::vector<std::string> known_names() {
         names.insert(names.end(), std::istream_iterator<std::string>(words), {});
     }
     for (const Strategy strategy : every<Strategy>) {
+        names.emplace_back(name_of(strategy));
+    }
+    for (const ShardedStrategy strategy : every<ShardedStrategy>) {
         names.emplace_back(name_of(strategy));
     }
     names.insert(names.end(), model_names().begin(), model_names().end());

@@ -12,12 +12,15 @@
 #include "sim/base/json_input.h"
 #include "sim/engine/engine.h"
 #include "sim/frameworks/framework_advice.h"
+#include "sim/frameworks/sharded_setting.h"
 #include "sim/link/link_presets.h"
 #include "sim/predict/percentiles.h"
 #include "sim/predict/prediction.h"
+#include "sim/predict/sharded_prediction.h"
 #include "sim/report/perfetto.h"
 #include "sim/report/prediction_json.h"
 #include "sim/report/report.h"
+#include "sim/report/sharded_report.h"
 #include "sim/scenario/scenario.h"
 #include "tests/fuzz/json_mutator.h"
 
@@ -53,12 +56,32 @@ bool is_small(const GradientWorkload& workload) {
     return workload.gradients.size() <= most_gradients;
 }
 
+void predict_sharded_and_report(const Scenario& scenario) {
+    const ShardedInput input = sharded_input(scenario);
+    if (input.step.workload.gradients.size() > most_gradients_for_every_plan) {
+        return;
+    }
+    const ShardedPrediction prediction = predict_sharded(scenario, input, [](double) {});
+    ShardedInput best = input;
+    best.request = prediction.advised().request;
+    const std::vector<ShardedSetting> settings = sharded_settings(best);
+    static_cast<void>(text_report(scenario, prediction, settings));
+    static_cast<void>(to_json(scenario, prediction, settings).dump());
+    const Program program = sharded_program(best);
+    static_cast<void>(
+        perfetto_trace(scenario.name, best.step, program, sharded_simulation(best, program), {},
+                       std::vector<std::string>(make_shard_plan(best).groups.size(), "group")));
+}
+
 void predict_and_report(const Scenario& scenario) {
     const bool small =
         std::visit([](const auto& workload) { return is_small(workload); }, scenario.workload) &&
         scenario.step.accumulation <= most_micro_steps;
     if (!small) {
         return;
+    }
+    if (scenario.sharding) {
+        return predict_sharded_and_report(scenario);
     }
     const StepInput input = step_input(scenario);
     if (input.workload.gradients.size() > most_gradients) {
@@ -112,7 +135,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     using namespace bucketwise;
     try {
         const Json document = parse_json(text_of(data, size), "input.json");
-        predict_and_report(parse_scenario(document, "input.json", read_file));
+        predict_and_report(parse_scenario(document, "input.json", read_file, StrategyKinds::all));
     } catch (const InputError&) {
         return 0;
     }
