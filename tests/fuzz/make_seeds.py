@@ -13,9 +13,11 @@ import sys
 
 
 def link_inline(link, folder):
-    """A link with the files it names in place of their names, which are relative to `folder`."""
+    """A link with the files it names in place of their names, which are relative to `folder`; presets keep theirs."""
     if isinstance(link, str):
         file = folder / link
+        if not file.is_file():
+            return link
         return link_inline(json.loads(file.read_text()), file.parent)
     tiers = {tier: link_inline(link[tier], folder) for tier in ("intra", "inter") if tier in link}
     return {**link, **tiers}

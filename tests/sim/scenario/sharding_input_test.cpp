@@ -172,12 +172,13 @@ TEST_CASE("a forward of one time is taken apart as backward is, to the picosecon
     CHECK(forward[0].device == duration_from_ms(0.5));
     CHECK(forward[1].device == duration_from_ms(1));
     CHECK(forward[2].device == duration_from_ms(1.5));
-    // Padded rows: 10 to 12 of 4, 3 to 4 of 3; without a shape 9 to 12.
+    // Rows padded to a multiple of the ranks, 4 bytes each: 10 to 12 rows of 4, 3 to 4 of 3;
+    // without a shape 9 to 12.
     const ShardPlan plan = make_shard_plan(input);
     REQUIRE(plan.groups.size() == 3);
-    CHECK(plan.groups[0].gathered() == Bytes{12 * 4 * 4});
-    CHECK(plan.groups[1].gathered() == Bytes{4 * 3 * 4});
-    CHECK(plan.groups[2].gathered() == Bytes{12 * 4});
+    CHECK(plan.groups[0].gathered() == Bytes{192});
+    CHECK(plan.groups[1].gathered() == Bytes{48});
+    CHECK(plan.groups[2].gathered() == Bytes{48});
 }
 
 }  // namespace
