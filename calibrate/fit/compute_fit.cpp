@@ -146,9 +146,11 @@ void set_readiness(const Workload& workload, ComputeFit& fit) {
 // The step whose copies a compute record tells: the scenario's own, or at its default cap.
 Program copying_program(const Scenario& scenario, StepInput input) {
     if (scenario.sharding) {
+        ShardedInput sharded = sharded_input(scenario);
+        input.group = sharded.step.group;
         input.workload.host_is_device = true;  // as ranks run it
         input.copy_fixed = Duration{0};
-        const ShardedInput sharded{std::move(input), *scenario.sharding, {}};
+        sharded.step = std::move(input);
         return build_sharded_program(sharded, make_shard_plan(sharded)).program;
     }
     const SyncSettings sync = settings_of_replay(with_cap(scenario.sync, Cap()));

@@ -143,18 +143,32 @@ void refuse_wrong(const StepCheck& check) {
 
 }  // namespace
 
-StepInput replay_input(const Scenario& scenario) {
-    StepInput input = step_input(scenario);
+namespace {
+
+void set_as_replayed(const Scenario& scenario, StepInput& input) {
     if (!input.copy_bandwidth) {
         input.copy_bandwidth = bandwidth_from_gb_per_s(1);
     }
     input.step.optimizer_launch = Duration{0};  // real launches take what they take
-    if (scenario.sharding) {
-        input.workload.host_is_device = true;  // only ranks on CPUs run sharded steps
-    }
     if (std::holds_alternative<Optimizer>(scenario.step.optimizer)) {
         input.step.optimizer = std::max(input.step.optimizer, Duration{1});
     }
+}
+
+}  // namespace
+
+StepInput replay_input(const Scenario& scenario) {
+    StepInput input = step_input(scenario);
+    set_as_replayed(scenario, input);
+    return input;
+}
+
+ShardedInput sharded_replay_input(const Scenario& scenario, const ShardingRequest& setting,
+                                  bool on_host) {
+    ShardedInput input = sharded_input(scenario);
+    set_as_replayed(scenario, input.step);
+    input.step.workload.host_is_device = on_host;
+    input.request = setting;
     return input;
 }
 
@@ -291,13 +305,13 @@ ComputeRecord ShardedMeasurer::compute_on_this_rank(bool copies_first) {
     ComputeRecord record;
     record.copying_step_us = copies_first ? run_free() : 0;
     session().control().barrier();
-    const Program program = computing_of(replay_.program);
-    const StepTrace trace = device_.compute(replay_, next_step());
+    const ShardedReplay computing = computing_of(replay_);
+    const StepTrace trace = device_.run(computing, next_step(), Communicate::for_free);
     if (!copies_first) {
         record.copying_step_us = run_free();
     }
-    add_parts(program, trace, record);
-    add_operations(input(), program, trace, record);
+    add_parts(computing.program, trace, record);
+    add_operations(input(), computing.program, trace, record);
     return record;
 }
 
@@ -451,7 +465,8 @@ void ReplayMeasurer::describe(const Item& item, StepRecord& record) const {
 // --- parameters that are sharded ---
 
 void ShardedMeasurer::prepare(const Item& item) {
-    replay_ = sharded_replay({input(), item.sharding.value_or(*scenario().sharding), {}});
+    replay_ = sharded_replay(
+        sharded_replay_input(scenario(), item.sharding.value_or(*scenario().sharding), on_host_));
 }
 
 void ShardedMeasurer::describe(const Item& /*item*/, StepRecord& record) const {

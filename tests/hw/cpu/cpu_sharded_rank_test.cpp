@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "hw/cpu/cpu_sharded_rank.h"
+#include "hw/rank/shard_place.h"
 #include "sim/scenario/scenario.h"
 #include "tests/catch.h"
 #include "tests/contains.h"
@@ -25,11 +26,27 @@ using testing::sharded_scenario;
 
 std::string sharded_label(const Scenario& scenario) {
     const ShardingRequest& request = *scenario.sharding;
-    return fmt::format("{} layers, reshard {}, root {}, async {}, ahead {}, {} in, {}, sync {}: ",
-                       request.layers_per_group, request.reshard_after_forward,
-                       request.reshard_root, request.asynchronous_unshard, request.forward_prefetch,
-                       scenario.step.accumulation, request.reduce_dtype ? "mixed" : "float32",
-                       name_of(request.gradient_sync));
+    return fmt::format(
+        "{}, {} layers, reshard {}, root {}, async {}, ahead {}, {} in, {}, sync {}: ",
+        name_of(request.strategy), request.layers_per_group, request.reshard_after_forward,
+        request.reshard_root, request.asynchronous_unshard, request.forward_prefetch,
+        scenario.step.accumulation, request.reduce_dtype ? "mixed" : "float32",
+        name_of(request.gradient_sync));
+}
+
+// Where all ranks share parameters.
+ShardCommunicators<Communicator> all_of(Communicator& communicator) {
+    return {communicator, communicator, communicator, communicator};
+}
+
+ShardCommunicators<Communicator> communicators_of(const Scenario& scenario,
+                                                  GlooConnection& connection) {
+    const ShardPlace place = shard_place(scenario, connection.control().rank());
+    const auto among = [&](const std::vector<std::int64_t>& ranks) -> Communicator& {
+        return connection.communicator_among(ranks, AllReduceImplementation::library);
+    };
+    return {connection.communicator(AllReduceImplementation::library), among(place.sharing()),
+            among(place.gathering()), among(place.replicating())};
 }
 
 // Three steps on every rank, each checked when it is over, and one that is checked all along.
@@ -37,10 +54,10 @@ std::vector<std::vector<std::string>> replay_sharded(int ranks,
                                                      const std::vector<Scenario>& scenarios) {
     std::vector<std::vector<std::string>> wrong(static_cast<std::size_t>(ranks));
     const auto outcomes = testing::on_ranks(ranks, [&](GlooConnection& connection, int rank) {
-        Communicator& communicator = connection.communicator(AllReduceImplementation::library);
         for (const Scenario& scenario : scenarios) {
             const ShardedReplay replay = replay_of(scenario);
-            CpuShardedRank device(scenario, replay_input(scenario).workload, communicator);
+            CpuShardedRank device(scenario, replay_input(scenario).workload,
+                                  communicators_of(scenario, connection));
             std::string found;
             for (std::int64_t step = 0; step < 3; ++step) {
                 device.run(replay, step, Communicate::yes);
@@ -131,6 +148,71 @@ TEST_CASE("a transformer with tied weights is sharded, in every dtype") {
     check_sharded(3, scenarios);
 }
 
+Scenario replicated(Scenario scenario, std::int64_t shard_ranks) {
+    scenario.sharding->strategy = ShardedStrategy::hsdp;
+    scenario.sharding->shard_ranks = shard_ranks;
+    return scenario;
+}
+
+TEST_CASE("between replicas gradients are all-reduced, in every micro-step or in the last") {
+    std::vector<Scenario> scenarios;
+    for (const std::int64_t accumulation : {1, 3}) {
+        for (const MicroSteps reduced : every<MicroSteps>) {
+            for (const MicroSteps all_reduced : every<MicroSteps>) {
+                Scenario scenario = replicated(sharded_scenario(4), 2);
+                scenario.step.accumulation = accumulation;
+                scenario.sharding->gradient_sync = reduced;
+                scenario.sharding->all_reduce = all_reduced;
+                scenario.sharding->asynchronous_unshard = accumulation == 3;
+                scenarios.push_back(scenario);
+                scenarios.push_back(mixed(scenario));
+            }
+        }
+    }
+    check_sharded(4, scenarios);
+}
+
+TEST_CASE("replicas of odd numbers, and shards of all ranks, are reduced") {
+    check_sharded(6, {replicated(sharded_scenario(6), 2), replicated(sharded_scenario(6), 3),
+                      replicated(sharded_scenario(6), 6)});
+}
+
+TEST_CASE("what forward leaves with fewer ranks backward gathers among them") {
+    std::vector<Scenario> scenarios;
+    for (const std::int64_t accumulation : {1, 2}) {
+        for (const std::int64_t layers : {1, 2, 0}) {
+            Scenario scenario = sharded_scenario(4);
+            scenario.step.accumulation = accumulation;
+            scenario.sharding->layers_per_group = layers;
+            scenario.sharding->reshard_ranks = 2;
+            scenarios.push_back(scenario);
+            scenarios.push_back(mixed(scenario));
+        }
+    }
+    check_sharded(4, scenarios);
+}
+
+TEST_CASE("stage 3 gathers modules ahead, keeps small ones and fills buckets") {
+    for (const int ranks : {2, 3, 4}) {
+        std::vector<Scenario> scenarios;
+        for (const std::int64_t prefetch : {0, 40, 1000}) {
+            for (const std::int64_t persistent : {0, 5, 1000}) {
+                for (const std::int64_t accumulation : {1, 2}) {
+                    Scenario scenario = sharded_scenario(ranks);
+                    scenario.sharding->strategy = ShardedStrategy::zero3;
+                    scenario.sharding->zero3 = {.prefetch_elements = prefetch,
+                                                .persistence_threshold = persistent,
+                                                .max_reuse_distance = 30,
+                                                .reduce_bucket_elements = 50};
+                    scenario.step.accumulation = accumulation;
+                    scenarios.push_back(scenario);
+                }
+            }
+        }
+        check_sharded(ranks, scenarios);
+    }
+}
+
 // --- what is seen ---
 
 // Another's collectives, each of which may be spoilt, and what was asked for.
@@ -192,7 +274,7 @@ TEST_CASE("ranks send what the program sends, in its order") {
         std::array<StepTrace, 3> traces;
         const auto outcomes = testing::on_ranks(3, [&](GlooConnection& connection, int rank) {
             WatchedCommunicator watched(connection.communicator(AllReduceImplementation::library));
-            CpuShardedRank device(scenario, replay_input(scenario).workload, watched);
+            CpuShardedRank device(scenario, replay_input(scenario).workload, all_of(watched));
             const auto index = static_cast<std::size_t>(rank);
             traces[index] = device.run(replay, 0, Communicate::yes);
             seen[index] = watched.seen();
@@ -236,7 +318,7 @@ std::string seen_of(const Scenario& scenario, CollectiveKind spoilt, int nth, bo
                     values[at] *= 1.5F;
                 }
             });
-        CpuShardedRank device(scenario, replay_input(scenario).workload, watched);
+        CpuShardedRank device(scenario, replay_input(scenario).workload, all_of(watched));
         StepCheck check;
         if (all_along) {
             check = device.run_checked(replay, 0);
@@ -279,7 +361,7 @@ TEST_CASE("a step that communicates with nobody is seen") {
     std::array<std::string, 2> wrong;
     const auto outcomes = testing::on_ranks(2, [&](GlooConnection& connection, int rank) {
         CpuShardedRank device(scenario, replay_input(scenario).workload,
-                              connection.communicator(AllReduceImplementation::library));
+                              all_of(connection.communicator(AllReduceImplementation::library)));
         device.run(replay, 0, Communicate::yes);
         const StepTrace trace = device.run(replay, 1, Communicate::for_free);
         wrong.at(static_cast<std::size_t>(rank)) =

@@ -41,7 +41,7 @@ inline Scenario sharded_scenario(int ranks) {
 }
 
 inline ShardedReplay replay_of(const Scenario& scenario) {
-    return sharded_replay({replay_input(scenario), *scenario.sharding, {}});
+    return sharded_replay(sharded_replay_input(scenario, *scenario.sharding, true));
 }
 
 }  // namespace bucketwise::testing
