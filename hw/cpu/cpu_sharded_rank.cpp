@@ -12,10 +12,6 @@
 namespace bucketwise {
 namespace {
 
-constexpr std::int64_t aligned_to(std::int64_t offset) {
-    return (offset + Arena::alignment_bytes - 1) / Arena::alignment_bytes * Arena::alignment_bytes;
-}
-
 // Gradients by themselves, none a view.
 SyncSettings without_buckets() {
     SyncRequest none;
@@ -28,22 +24,6 @@ std::byte* element(std::byte* data, std::int64_t index, DType dtype) {
 }
 
 }  // namespace
-
-// --- memory ---
-
-void MemoryBlocks::arrange(const std::vector<Bytes>& sizes, Placing placing) {
-    offsets_.clear();
-    std::int64_t end = 0;
-    for (const Bytes size : sizes) {
-        const std::int64_t offset = placing == Placing::apart ? end : 0;
-        offsets_.push_back(offset);
-        end = std::max(end, aligned_to(offset + size.count));
-    }
-    if (memory_.size_bytes() < end) {
-        memory_ = Arena();  // never two at once
-        memory_ = Arena(end);
-    }
-}
 
 CpuShardedRank::CpuShardedRank(const Scenario& scenario, const Workload& of_scenario,
                                const ShardCommunicators<Communicator>& communicators)
@@ -70,8 +50,7 @@ void CpuShardedRank::lay_out() {
             return ranks * move.layout.part * element_size(move.*dtype);
         });
     };
-    const auto placing =
-        moves_one_by_one() ? MemoryBlocks::Placing::together : MemoryBlocks::Placing::apart;
+    const auto placing = moves_one_by_one() ? BlockPlacing::together : BlockPlacing::apart;
     gathered_.arrange(sizes(&ShardMove::gathered_dtype, place().ranks), placing);
     reduced_.arrange(sizes(&ShardMove::reduced_dtype, place().ranks), placing);
     kept_.arrange(sizes(&ShardMove::reduced_dtype, place().replicas > 1 ? 1 : 0));

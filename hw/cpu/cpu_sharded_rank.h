@@ -7,6 +7,7 @@
 
 #include "hw/compute/arena.h"
 #include "hw/compute/gradient_buffers.h"
+#include "hw/compute/memory_blocks.h"
 #include "hw/cpu/cpu_kernels.h"
 #include "hw/rank/communicator.h"
 #include "hw/rank/isolated_messages.h"
@@ -15,22 +16,6 @@
 #include "sim/scenario/scenario.h"
 
 namespace bucketwise {
-
-// Blocks one after the other, or all in one place.
-class MemoryBlocks {
-  public:
-    enum class Placing : std::uint8_t { apart, together };
-
-    // Throws std::bad_alloc. What they held is lost.
-    void arrange(const std::vector<Bytes>& sizes, Placing placing = Placing::apart);
-    [[nodiscard]] std::byte* at(std::int32_t block) {
-        return memory_.at(offsets_[static_cast<std::size_t>(block)]);
-    }
-
-  private:
-    Arena memory_;
-    std::vector<std::int64_t> offsets_;
-};
 
 class CpuShardedRank : public ShardedReplayRank {
   public:
@@ -85,12 +70,12 @@ class CpuShardedRank : public ShardedReplayRank {
 
     ShardCommunicators<Communicator> communicators_;
     // By parameter: the rank's part, and all of it.
-    MemoryBlocks shards_;
-    MemoryBlocks unsharded_;
+    MemoryBlocks<Arena> shards_;
+    MemoryBlocks<Arena> unsharded_;
     // By move: of all ranks, and what micro-steps keep.
-    MemoryBlocks gathered_;
-    MemoryBlocks reduced_;
-    MemoryBlocks kept_;
+    MemoryBlocks<Arena> gathered_;
+    MemoryBlocks<Arena> reduced_;
+    MemoryBlocks<Arena> kept_;
     GradientBuffers gradients_;
     CpuKernels kernels_;
     GradientBuffers own_;

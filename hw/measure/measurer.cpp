@@ -135,6 +135,20 @@ void add_parts(const Program& program, const StepTrace& trace, ComputeRecord& re
     record.optimizer_us = to_us(step.optimizer);
 }
 
+// `each`: every instruction by itself, if the device can tell. Where a step runs as one graph, no
+// operation is launched by itself. Behind a head start the host never waits for room in the GPU's
+// queue, as it does in a step that the GPU is slow with.
+void add_computing(const StepInput& input, const Program& program, const StepTrace& trace,
+                   const std::optional<StepTrace>& each, ComputeRecord& record) {
+    add_parts(program, trace, record);
+    add_operations(input, program, each ? *each : trace, record);
+    if (each && !trace.graph_launch) {
+        const LastMicroStep launched = last_micro_step(program, as_intervals(each->launches));
+        record.forward_launches_us = microseconds(launched.forward);
+        record.backward_launches_us = microseconds(launched.backward);
+    }
+}
+
 void refuse_wrong(const StepCheck& check) {
     if (!check.wrong.empty()) {
         throw WrongSum(check.wrong);
@@ -279,16 +293,8 @@ ComputeRecord ReplayMeasurer::compute_on_this_rank(bool copies_first) {
     if (!copies_first) {
         record.copying_step_us = run_free();
     }
-    add_parts(program, trace, record);
-    const std::optional<StepTrace> each = device_.run_each(program, sync, {}, next_step());
-    add_operations(input(), program, each ? *each : trace, record);
-    // Where a step runs as one graph, no operation is launched by itself. Behind a head start the
-    // host never waits for room in the GPU's queue, as it does in a step that the GPU is slow with.
-    if (each && !trace.graph_launch) {
-        const LastMicroStep launched = last_micro_step(program, as_intervals(each->launches));
-        record.forward_launches_us = microseconds(launched.forward);
-        record.backward_launches_us = microseconds(launched.backward);
-    }
+    add_computing(input(), program, trace, device_.run_each(program, sync, {}, next_step()),
+                  record);
     if (trace.graph_launch) {
         record.graph_launch_us = to_us(*trace.graph_launch);
     }
@@ -310,8 +316,11 @@ ComputeRecord ShardedMeasurer::compute_on_this_rank(bool copies_first) {
     if (!copies_first) {
         record.copying_step_us = run_free();
     }
-    add_parts(computing.program, trace, record);
-    add_operations(input(), computing.program, trace, record);
+    add_computing(input(), computing.program, trace, device_.run_each(computing, next_step()),
+                  record);
+    if (const std::optional<StepTrace> each_copy = device_.run_each(replay_, next_step())) {
+        record.copies_us = copies_us(replay_.program, *each_copy);
+    }
     return record;
 }
 

@@ -86,12 +86,9 @@ void ShardedReplayRank::begin_step(const ShardedReplay& replay, std::int64_t num
     }
     communicate_ = communicate;
     number_ = number;
+    parameters_number_ = number;
     write_shards();
-}
-
-void ShardedReplayRank::begin_step_again(std::int64_t number) {
-    number_ = number;
-    write_shards();
+    prepare(replay);
 }
 
 void ShardedReplayRank::arrange_moves(const ShardedReplay& replay) {
@@ -112,8 +109,8 @@ void ShardedReplayRank::arrange_moves(const ShardedReplay& replay) {
 
 void ShardedReplayRank::write_shards() {
     for (const ShardedParameter& of : all_.parameters) {
-        write_shard({of.parameter, number_, group_of(of.parameter).dtype}, of.first_of(place_.rank),
-                    of.numel_of(place_.rank));
+        write_shard({of.parameter, parameters_number_, group_of(of.parameter).dtype},
+                    of.first_of(place_.rank), of.numel_of(place_.rank));
     }
 }
 
@@ -194,7 +191,7 @@ void ShardedReplayRank::check_gathered(std::int32_t parameter, StepCheck& check)
     const ShardGroup& of = group_of(parameter);
     const Gradient& gradient = workload_.gradients[static_cast<std::size_t>(parameter)];
     add(check_known_parameter(gathered_values(parameter), of.gathered_dtype, gradient.numel,
-                              {parameter, number_, of.dtype}),
+                              {parameter, parameters_number_, of.dtype}),
         "parameter " + gradient.name, "", check);
 }
 

@@ -39,8 +39,8 @@ class ShardedReplayRank : public ShardedDevice {
     // Writes the shards, for parameters change with every step, as an optimizer changes them. Lays
     // memory out anew if the replay moves other parameters together.
     void begin_step(const ShardedReplay& replay, std::int64_t number, Communicate communicate);
-    // To run the same one once more, with the values of another number.
-    void begin_step_again(std::int64_t number);
+    // To run the same one once more, with gradients of another number.
+    void begin_step_again(std::int64_t number) { number_ = number; }
 
     [[nodiscard]] const ShardPlace& place() const { return place_; }
     [[nodiscard]] Communicate communicate() const { return communicate_; }
@@ -85,6 +85,8 @@ class ShardedReplayRank : public ShardedDevice {
     // The known values from `first` on, so many of them, as the rank's shard.
     virtual void write_shard(const KnownParameter& known, std::int64_t first,
                              std::int64_t count) = 0;
+    // The step that begins is of this replay, which outlives it.
+    virtual void prepare(const ShardedReplay& /*replay*/) {}
     // Returns once all ranks have come here, if they communicate; nothing is in flight.
     virtual void set_out() = 0;
     virtual void execute(const ShardedCall& call) = 0;
@@ -115,7 +117,8 @@ class ShardedReplayRank : public ShardedDevice {
     std::vector<Gradient> own_gradients_;
     KernelPlan kernel_plan_;
     std::vector<ShardMove> moves_;
-    std::int64_t number_ = 0;  // of the step in progress
+    std::int64_t number_ = 0;  // of the gradients of the step in progress
+    std::int64_t parameters_number_ = 0;
     Communicate communicate_ = Communicate::yes;
 };
 

@@ -6,8 +6,6 @@
 #include <string>
 #include <vector>
 
-#include <fmt/format.h>
-
 #include "hw/cpu/cpu_sharded_rank.h"
 #include "hw/rank/shard_place.h"
 #include "sim/scenario/scenario.h"
@@ -21,18 +19,10 @@ namespace bucketwise {
 namespace {
 
 using testing::contains;
+using testing::mixed;
 using testing::replay_of;
+using testing::replicated;
 using testing::sharded_scenario;
-
-std::string sharded_label(const Scenario& scenario) {
-    const ShardingRequest& request = *scenario.sharding;
-    return fmt::format(
-        "{}, {} layers, reshard {}, root {}, async {}, ahead {}, {} in, {}, sync {}: ",
-        name_of(request.strategy), request.layers_per_group, request.reshard_after_forward,
-        request.reshard_root, request.asynchronous_unshard, request.forward_prefetch,
-        scenario.step.accumulation, request.reduce_dtype ? "mixed" : "float32",
-        name_of(request.gradient_sync));
-}
 
 // Where all ranks share parameters.
 ShardCommunicators<Communicator> all_of(Communicator& communicator) {
@@ -49,92 +39,54 @@ ShardCommunicators<Communicator> communicators_of(const Scenario& scenario,
             among(place.gathering()), among(place.replicating())};
 }
 
-// Three steps on every rank, each checked when it is over, and one that is checked all along.
-std::vector<std::vector<std::string>> replay_sharded(int ranks,
-                                                     const std::vector<Scenario>& scenarios) {
-    std::vector<std::vector<std::string>> wrong(static_cast<std::size_t>(ranks));
+void check_sharded(int ranks, const std::vector<Scenario>& scenarios) {
+    INFO(ranks << " ranks");
+    testing::WrongOfRanks wrong(static_cast<std::size_t>(ranks));
     const auto outcomes = testing::on_ranks(ranks, [&](GlooConnection& connection, int rank) {
         for (const Scenario& scenario : scenarios) {
-            const ShardedReplay replay = replay_of(scenario);
             CpuShardedRank device(scenario, replay_input(scenario).workload,
                                   communicators_of(scenario, connection));
-            std::string found;
-            for (std::int64_t step = 0; step < 3; ++step) {
-                device.run(replay, step, Communicate::yes);
-                found += device.check().wrong;
-            }
-            found += device.run_checked(replay, 3).wrong;
-            wrong[static_cast<std::size_t>(rank)].push_back(std::move(found));
+            wrong[static_cast<std::size_t>(rank)].push_back(
+                testing::wrong_in_steps(replay_of(scenario), device));
         }
     });
     CHECK(testing::first_reason(outcomes).empty());
-    return wrong;
-}
-
-void check_sharded(int ranks, const std::vector<Scenario>& scenarios) {
-    INFO(ranks << " ranks");
-    for (const std::vector<std::string>& of_rank : replay_sharded(ranks, scenarios)) {
-        REQUIRE(of_rank.size() == scenarios.size());
-        for (std::size_t i = 0; i < scenarios.size(); ++i) {
-            const std::string label = sharded_label(scenarios[i]);
-            CHECK(label + of_rank[i] == label);
-        }
-    }
-}
-
-Scenario mixed(Scenario scenario) {
-    scenario.sharding->parameter_dtype = DType::bfloat16;
-    scenario.sharding->reduce_dtype = DType::float32;
-    return scenario;
+    testing::check_nothing_wrong(scenarios, wrong);
 }
 
 TEST_CASE("every parameter is gathered and every gradient reduced, however they are grouped") {
     for (const int ranks : {2, 3, 4}) {
-        std::vector<Scenario> scenarios;
-        for (const std::int64_t layers : {1, 2, 3, 0}) {
-            for (const bool reshard : {true, false}) {
-                Scenario scenario = sharded_scenario(ranks);
-                scenario.sharding->layers_per_group = layers;
-                scenario.sharding->reshard_after_forward = reshard;
-                scenarios.push_back(scenario);
-                scenarios.push_back(mixed(scenario));
-            }
-        }
-        check_sharded(ranks, scenarios);
+        check_sharded(ranks, testing::with_every_grouping(ranks));
     }
 }
 
 TEST_CASE("gradients of several micro-steps are reduced in each, or together in the last") {
     for (const int ranks : {2, 3, 4}) {
-        std::vector<Scenario> scenarios;
-        for (const MicroSteps sync : every<MicroSteps>) {
-            for (const bool reshard : {true, false}) {
-                Scenario scenario = sharded_scenario(ranks);
-                scenario.step.accumulation = 3;
-                scenario.sharding->gradient_sync = sync;
-                scenario.sharding->reshard_after_forward = reshard;
-                scenario.sharding->reshard_after_backward = reshard;
-                scenarios.push_back(scenario);
-                scenarios.push_back(mixed(scenario));
-            }
-        }
-        check_sharded(ranks, scenarios);
+        check_sharded(ranks, testing::with_micro_steps(ranks));
     }
 }
 
 TEST_CASE("what is gathered asynchronously or ahead is there when it is computed with") {
-    std::vector<Scenario> scenarios;
-    for (const std::int64_t ahead : {0, 1, 2}) {
-        Scenario scenario = sharded_scenario(3);
-        scenario.sharding->asynchronous_unshard = true;
-        scenario.sharding->forward_prefetch = ahead;
-        scenario.sharding->backward_prefetch = ahead + 1;
-        scenario.sharding->reshard_root = ahead == 1;
-        scenario.step.accumulation = 2;
-        scenarios.push_back(scenario);
-        scenarios.push_back(mixed(scenario));
+    check_sharded(3, testing::with_prefetching(3));
+}
+
+TEST_CASE("between replicas gradients are all-reduced, in every micro-step or in the last") {
+    check_sharded(4, testing::with_replicas());
+}
+
+TEST_CASE("replicas of odd numbers, and shards of all ranks, are reduced") {
+    check_sharded(6, {replicated(sharded_scenario(6), 2), replicated(sharded_scenario(6), 3),
+                      replicated(sharded_scenario(6), 6)});
+}
+
+TEST_CASE("what forward leaves with fewer ranks backward gathers among them") {
+    check_sharded(4, testing::with_fewer_ranks_in_backward());
+}
+
+TEST_CASE("stage 3 gathers modules ahead, keeps small ones and fills buckets") {
+    for (const int ranks : {2, 3, 4}) {
+        check_sharded(ranks, testing::with_stage_3(ranks));
     }
-    check_sharded(3, scenarios);
 }
 
 TEST_CASE("a transformer with tied weights is sharded, in every dtype") {
@@ -146,71 +98,6 @@ TEST_CASE("a transformer with tied weights is sharded, in every dtype") {
         scenario.step.optimizer = Optimizer::sgd_momentum;
     }
     check_sharded(3, scenarios);
-}
-
-Scenario replicated(Scenario scenario, std::int64_t shard_ranks) {
-    scenario.sharding->strategy = ShardedStrategy::hsdp;
-    scenario.sharding->shard_ranks = shard_ranks;
-    return scenario;
-}
-
-TEST_CASE("between replicas gradients are all-reduced, in every micro-step or in the last") {
-    std::vector<Scenario> scenarios;
-    for (const std::int64_t accumulation : {1, 3}) {
-        for (const MicroSteps reduced : every<MicroSteps>) {
-            for (const MicroSteps all_reduced : every<MicroSteps>) {
-                Scenario scenario = replicated(sharded_scenario(4), 2);
-                scenario.step.accumulation = accumulation;
-                scenario.sharding->gradient_sync = reduced;
-                scenario.sharding->all_reduce = all_reduced;
-                scenario.sharding->asynchronous_unshard = accumulation == 3;
-                scenarios.push_back(scenario);
-                scenarios.push_back(mixed(scenario));
-            }
-        }
-    }
-    check_sharded(4, scenarios);
-}
-
-TEST_CASE("replicas of odd numbers, and shards of all ranks, are reduced") {
-    check_sharded(6, {replicated(sharded_scenario(6), 2), replicated(sharded_scenario(6), 3),
-                      replicated(sharded_scenario(6), 6)});
-}
-
-TEST_CASE("what forward leaves with fewer ranks backward gathers among them") {
-    std::vector<Scenario> scenarios;
-    for (const std::int64_t accumulation : {1, 2}) {
-        for (const std::int64_t layers : {1, 2, 0}) {
-            Scenario scenario = sharded_scenario(4);
-            scenario.step.accumulation = accumulation;
-            scenario.sharding->layers_per_group = layers;
-            scenario.sharding->reshard_ranks = 2;
-            scenarios.push_back(scenario);
-            scenarios.push_back(mixed(scenario));
-        }
-    }
-    check_sharded(4, scenarios);
-}
-
-TEST_CASE("stage 3 gathers modules ahead, keeps small ones and fills buckets") {
-    for (const int ranks : {2, 3, 4}) {
-        std::vector<Scenario> scenarios;
-        for (const std::int64_t prefetch : {0, 40, 1000}) {
-            for (const std::int64_t persistent : {0, 5, 1000}) {
-                for (const std::int64_t accumulation : {1, 2}) {
-                    Scenario scenario = sharded_scenario(ranks);
-                    scenario.sharding->strategy = ShardedStrategy::zero3;
-                    scenario.sharding->zero3 = {.prefetch_elements = prefetch,
-                                                .persistence_threshold = persistent,
-                                                .max_reuse_distance = 30,
-                                                .reduce_bucket_elements = 50};
-                    scenario.step.accumulation = accumulation;
-                    scenarios.push_back(scenario);
-                }
-            }
-        }
-        check_sharded(ranks, scenarios);
-    }
 }
 
 // --- what is seen ---
