@@ -157,18 +157,29 @@ Program copying_program(const Scenario& scenario, StepInput input, bool on_host)
     return build_program(input, sync, make_plan(input.workload, sync.policy));
 }
 
-// Payload that it copies and casts.
-Bytes copied_bytes(const Scenario& scenario, StepInput input, bool on_host) {
-    input.copy_bandwidth = bandwidth_from_gb_per_s(1);  // a byte per nanosecond
+// Of copies, and of collectives that are sharded, which may copy too.
+Duration copying_time(const Scenario& scenario, const StepInput& input, bool on_host) {
+    const Program program = copying_program(scenario, input, on_host);
     Duration time{0};
-    for (const Instruction& instruction :
-         copying_program(scenario, std::move(input), on_host).instructions) {
+    for (const Instruction& instruction : program.instructions) {
         if (is_copy(instruction.kind)) {
             time += instruction.device;
         }
     }
+    for (const Collective& collective : program.collectives) {
+        time += scenario.sharding ? collective.time + collective.placing : Duration{0};
+    }
+    return time;
+}
+
+// Payload that it copies and casts.
+Bytes copied_bytes(const Scenario& scenario, StepInput input, bool on_host) {
+    input.copy_bandwidth.reset();
+    const Duration free = copying_time(scenario, input, on_host);
+    input.copy_bandwidth = bandwidth_from_gb_per_s(1);  // a byte per nanosecond
+    const Duration copying = copying_time(scenario, input, on_host) - free;
     constexpr std::int64_t ps_per_byte = 1000;
-    return {time.count() / ps_per_byte};
+    return {copying.count() / ps_per_byte};
 }
 
 void set_copy_bandwidth(const std::vector<Round>& rounds, const Scenario& scenario,

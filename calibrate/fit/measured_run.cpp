@@ -111,12 +111,16 @@ class Collector {
         }
     }
 
-    // All must be of one run, but `bucketwise bench allreduce` and its like, which replay no
-    // scenario, have several numbers of ranks in one file.
+    // All must be of one run. `bucketwise bench allreduce` and its like, which replay no scenario,
+    // have several numbers of ranks in one file; steps that shard have collectives among some.
     void check_isolated(const Transport& transport, const Line& line) {
         const bool is_bench = run_.environment && run_.environment->scenario.empty();
         if (!is_bench) {
-            check_transport(transport, line);
+            Transport of_all = transport;
+            if (transport.ranks > 1 && run_.transport.ranks % transport.ranks == 0) {
+                of_all.ranks = run_.transport.ranks;
+            }
+            check_transport(count_ == 0 ? transport : of_all, line);
             return;
         }
         if (run_.all_reduces.empty() && run_.collectives.empty()) {

@@ -1,6 +1,7 @@
 #include "hw/cpu/cpu_sharded_rank.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 
 #include "hw/compute/elements.h"
@@ -199,9 +200,6 @@ void CpuShardedRank::place_reduced(const ShardedCall& call) {
 void CpuShardedRank::launch(const ShardedCall& call) {
     invariant(call.subject == std::ssize(tickets_), "collectives are launched in their order");
     tickets_.push_back(thread_.launch([this, call] {
-        if (communicate() == Communicate::for_free) {
-            return;
-        }
         switch (call.act) {
             case ShardedAct::gather:
                 return gather(call);
@@ -222,7 +220,9 @@ void CpuShardedRank::gather(const ShardedCall& call) {
         among.among_fewer ? communicators_.gathering : communicators_.sharing;
     const Bytes part = among.layout.part * element_size(move(call).gathered_dtype);
     std::byte* all = gathered_.at(call.move);
-    communicator.all_gather(all + among.rank * part.count, all, part);
+    if (communicate() == Communicate::yes) {
+        communicator.all_gather(all + among.rank * part.count, all, part);
+    }
     if (call.copies_out) {
         gather_out(call);
     }
@@ -233,8 +233,10 @@ void CpuShardedRank::reduce(const ShardedCall& call) {
     if (call.copies_in) {
         reduce_in(call);
     }
-    communicators_.sharing.reduce_scatter_sum(reduced_.at(call.move), move(call).layout.part,
-                                              move(call).reduced_dtype);
+    if (communicate() == Communicate::yes) {
+        communicators_.sharing.reduce_scatter_sum(reduced_.at(call.move), move(call).layout.part,
+                                                  move(call).reduced_dtype);
+    }
     if (call.placing != Placing::none) {
         place_reduced(call);
     }
@@ -247,13 +249,33 @@ void CpuShardedRank::all_reduce(const ShardedCall& call) {
         add_cast(own, moved.reduced_dtype, kept_.at(call.move), moved.reduced_dtype,
                  moved.layout.part);
     }
-    communicators_.replicas.all_reduce_sum(own, moved.layout.part, moved.reduced_dtype);
+    if (communicate() == Communicate::yes) {
+        communicators_.replicas.all_reduce_sum(own, moved.layout.part, moved.reduced_dtype);
+    }
     if (call.placing != Placing::none) {
         place_reduced(call);
     }
 }
 
-// --- beside each other ---
+// --- between, and beside each other ---
+
+// Some operations of backward, the next ones each time, so that ranks are apart by what they are
+// slower there.
+MessageTrace CpuShardedRank::measure_as_in_steps(const Message& message, std::int64_t iterations) {
+    using Clock = std::chrono::steady_clock;
+    constexpr std::chrono::milliseconds long_enough{1};
+    const auto operations = static_cast<std::int32_t>(workload().backward.size());
+    std::int32_t next = 0;
+    const auto computing = [&] {
+        const Clock::time_point begin = Clock::now();
+        do {
+            run_backward(next);
+            next = (next + 1) % operations;
+        } while (Clock::now() - begin < long_enough);
+    };
+    return messages_.measure_between(computing, message, iterations,
+                                     communicators_.of_kind(message.kind));
+}
 
 std::vector<Duration> CpuShardedRank::backward_alone() {
     const auto once = [this] {

@@ -33,6 +33,7 @@ class CpuShardedRank : public ShardedReplayRank {
     MessageTrace measure(const Message& message, std::int64_t iterations) override {
         return messages_.measure(message, iterations);
     }
+    MessageTrace measure_as_in_steps(const Message& message, std::int64_t iterations) override;
     std::vector<Duration> repeat(const Message& message, std::int64_t iterations,
                                  const std::function<void()>& waiting) override {
         return messages_.repeat(message, iterations, waiting);

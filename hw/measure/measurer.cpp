@@ -76,6 +76,15 @@ double copies_us(const Program& program, const StepTrace& trace) {
     return to_us(sum);
 }
 
+// What zero3's do of copying.
+double within_collectives_us(const StepTrace& free_trace) {
+    Duration sum{0};
+    for (const Interval& collective : free_trace.collectives) {
+        sum += collective.length();
+    }
+    return to_us(sum);
+}
+
 // Visits every number that a rank measured, in one order for the sender and the receiver.
 template <typename Record, typename Visit>
 void write_or_read(Record& record, const Visit& visit) {
@@ -258,7 +267,7 @@ std::vector<Measurement> Measurer::measure_isolated(CollectiveKind kind, const I
                                                     std::int64_t round) {
     const DType dtype = dtype_of(kind);
     const Message message{.size = item.message, .dtype = dtype, .kind = kind};
-    const MessageTrace trace = device_.measure(message, iterations_for(item.message));
+    const MessageTrace trace = device_.measure_as_in_steps(message, iterations_for(item.message));
     refuse_wrong({.wrong = trace.wrong});
     const std::vector<double> greatest = session_.greatest(
         std::array{trace.largest_difference, static_cast<double>(device_.peak_memory_bytes())});
@@ -274,6 +283,9 @@ std::vector<Measurement> Measurer::measure_isolated(CollectiveKind kind, const I
                            .largest_difference = greatest[0],
                            .peak_memory_bytes = static_cast<std::int64_t>(greatest[1]),
                            .issue_us = microseconds(trace.issue)};
+    if (trace.ranks > 0) {
+        record.transport.ranks = trace.ranks;
+    }
     if (kind == CollectiveKind::all_reduce) {
         return {std::move(record)};
     }
@@ -309,12 +321,23 @@ ComputeRecord ReplayMeasurer::compute_on_this_rank(bool copies_first) {
 ComputeRecord ShardedMeasurer::compute_on_this_rank(bool copies_first) {
     prepare({});
     ComputeRecord record;
-    record.copying_step_us = copies_first ? run_free() : 0;
+    const auto run_copies = [&] {
+        session().control().barrier();
+        const StepTrace trace = run(Communicate::for_free);
+        record.copying_step_us = to_us(summarize(program(), trace).step());
+        record.copies_us = copies_us(program(), trace);
+        if (replay_.request.strategy == ShardedStrategy::zero3) {
+            *record.copies_us += within_collectives_us(trace);
+        }
+    };
+    if (copies_first) {
+        run_copies();
+    }
     session().control().barrier();
     const ShardedReplay computing = computing_of(replay_);
     const StepTrace trace = device_.run(computing, next_step(), Communicate::for_free);
     if (!copies_first) {
-        record.copying_step_us = run_free();
+        run_copies();
     }
     add_computing(input(), computing.program, trace, device_.run_each(computing, next_step()),
                   record);

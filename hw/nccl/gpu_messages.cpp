@@ -37,6 +37,16 @@ MessageCheck check_known(const Message& message, const std::vector<std::byte>& v
     return check_known_sum(values.data(), elements_of(message), message.dtype, ranks);
 }
 
+// Of an all-gather the rank's own part of the message; the others are to come.
+std::vector<std::byte> known_values(const Message& message, int rank, int ranks) {
+    std::vector<std::byte> values(static_cast<std::size_t>(message.size.count));
+    const bool gathers = message.kind == CollectiveKind::all_gather;
+    const Bytes before = gathers ? rank * part_of(message, ranks) : Bytes{0};
+    write_known_message(values.data() + before.count, elements_of(message) / (gathers ? ranks : 1),
+                        message.dtype, rank);
+    return values;
+}
+
 }  // namespace
 
 // --- Communicators ---
@@ -104,18 +114,22 @@ void GpuMessages::meet() {
     PatientWait(communicator).until([&] { return stream_.is_idle(); }, "meeting all ranks");
 }
 
+NcclCommunicator& GpuMessages::communicator_of(const Message& message) {
+    return among_ != nullptr ? *among_ : communicators_.with_ctas(message.ctas);
+}
+
 void GpuMessages::prepare(const Message& message) {
     if (message_.size_bytes() < message.size.count) {
         message_ = DeviceMemory();  // never two at once
         message_ = DeviceMemory(message.size.count);
     }
     stream_.fill(message_.at(0), 0, message.size.count);
-    static_cast<void>(communicators_.with_ctas(message.ctas));  // connects
+    static_cast<void>(communicator_of(message));  // connects
     meet();
 }
 
 void GpuMessages::launch(const Message& message) {
-    NcclCommunicator& communicator = communicators_.with_ctas(message.ctas);
+    NcclCommunicator& communicator = communicator_of(message);
     const Bytes part = part_of(message, communicator.ranks());
     switch (message.kind) {
         case CollectiveKind::all_gather:
@@ -145,38 +159,35 @@ MessageTrace GpuMessages::measure(const Message& message, std::int64_t iteration
     return trace;
 }
 
+MessageTrace GpuMessages::measure_among(const Message& message, std::int64_t iterations,
+                                        NcclCommunicator& among) {
+    among_ = &among;
+    MessageTrace trace = measure(message, iterations);
+    among_ = nullptr;
+    trace.ranks = among.ranks();
+    return trace;
+}
+
 std::vector<Duration> GpuMessages::repeat(const Message& message, std::int64_t iterations,
                                           const std::function<void()>& waiting) {
     return timed(message, iterations, waiting).times;
 }
 
-// Of an all-gather the rank's own part of the message; the others are to come.
-std::vector<std::byte> GpuMessages::known_values(const Message& message, int rank) const {
-    std::vector<std::byte> values(static_cast<std::size_t>(message.size.count));
-    if (message.kind != CollectiveKind::all_gather) {
-        write_known_message(values.data(), elements_of(message), message.dtype, rank);
-        return values;
-    }
-    const int ranks = communicators_.of_steps().ranks();
-    write_known_message(values.data() + rank * part_of(message, ranks).count,
-                        elements_of(message) / ranks, message.dtype, rank);
-    return values;
-}
-
 // Making and checking the values takes the host far longer than the GPU takes for the sum, so each
 // message is checked once.
 void GpuMessages::check_result(const Message& message, MessageTrace& trace) {
-    const auto key =
-        std::make_tuple(message.kind, message.size.count, message.dtype, message.ctas.value_or(0));
+    NcclCommunicator& communicator = communicator_of(message);
+    const auto key = std::make_tuple(message.kind, message.size.count, message.dtype,
+                                     message.ctas.value_or(0), communicator.ranks());
     const auto earlier = checked_.find(key);
-    NcclCommunicator& communicator = communicators_.with_ctas(message.ctas);
     if (earlier != checked_.end()) {
         trace.largest_difference = earlier->second;
         launch(message);  // warms up
         PatientWait(communicator).until([&] { return stream_.is_idle(); }, "a collective");
         return;
     }
-    std::vector<std::byte> values = known_values(message, communicator.rank());
+    std::vector<std::byte> values =
+        known_values(message, communicator.rank(), communicator.ranks());
     message_.copy_in(values.data(), 0, message.size.count);
     launch(message);
     PatientWait(communicator).until([&] { return stream_.is_idle(); }, "a collective");
@@ -203,7 +214,7 @@ MessageTrace GpuMessages::timed(const Message& message, std::int64_t iterations,
 // on all of them where the one before ended.
 void GpuMessages::time_batch(const Message& message, std::int64_t iterations, MessageTrace& trace,
                              const std::function<void()>& waiting) {
-    NcclCommunicator& communicator = communicators_.with_ctas(message.ctas);
+    NcclCommunicator& communicator = communicator_of(message);
     const auto count = static_cast<std::size_t>(iterations);
     while (begins_.size() < count) {
         begins_.emplace_back(Timing::on);

@@ -52,6 +52,9 @@ class GpuMessages : public MessageDevice {
     ~GpuMessages() override;
 
     MessageTrace measure(const Message& message, std::int64_t iterations) override;
+    // Among the ranks of `among` instead, with its number of thread blocks.
+    MessageTrace measure_among(const Message& message, std::int64_t iterations,
+                               NcclCommunicator& among);
     std::vector<Duration> repeat(const Message& message, std::int64_t iterations,
                                  const std::function<void()>& waiting) override;
 
@@ -68,14 +71,16 @@ class GpuMessages : public MessageDevice {
     }
 
   private:
+    // Who carries it out.
+    [[nodiscard]] NcclCommunicator& communicator_of(const Message& message);
     void check_result(const Message& message, MessageTrace& trace);
-    [[nodiscard]] std::vector<std::byte> known_values(const Message& message, int rank) const;
     MessageTrace timed(const Message& message, std::int64_t iterations,
                        const std::function<void()>& waiting);
     void time_batch(const Message& message, std::int64_t iterations, MessageTrace& trace,
                     const std::function<void()>& waiting);
 
     Communicators& communicators_;
+    NcclCommunicator* among_ = nullptr;  // of what is measured; none: all ranks
     GpuStream stream_;
     DeviceMemory message_;
     DeviceMemory one_;  // what ranks meet by
@@ -83,8 +88,8 @@ class GpuMessages : public MessageDevice {
     Duration stamp_time_{0};  // what a stamp adds to what it times
     std::vector<GpuEvent> begins_;
     std::vector<GpuEvent> ends_;
-    // Results that were checked: of a kind, a size, dtype and number of thread blocks.
-    std::map<std::tuple<CollectiveKind, std::int64_t, DType, std::int64_t>, double> checked_;
+    // Results that were checked: of a kind, a size, dtype, number of thread blocks and of ranks.
+    std::map<std::tuple<CollectiveKind, std::int64_t, DType, std::int64_t, int>, double> checked_;
 };
 
 }  // namespace bucketwise

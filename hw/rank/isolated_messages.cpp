@@ -1,7 +1,10 @@
 #include "hw/rank/isolated_messages.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
+
+#include "sim/base/statistics.h"
 
 namespace bucketwise {
 
@@ -9,6 +12,60 @@ namespace {
 
 std::int64_t elements_in(const Message& message) {
     return message.size.count / element_size(message.dtype).count;
+}
+
+// Elements of each rank.
+std::int64_t part_of(const Message& message, const Communicator& among) {
+    return elements_in(message) / among.ranks();
+}
+
+// In ns, of this rank's clock.
+std::int64_t now_ns() {
+    const auto now = std::chrono::steady_clock::now().time_since_epoch();
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
+}
+
+// What all ranks met at, and when each collective was launched.
+struct RankClock {
+    std::vector<std::int64_t> meetings_ns;
+    std::vector<std::int64_t> launches_ns;
+};
+
+// Of every rank of `among`.
+std::vector<RankClock> clocks_of_all(const RankClock& own, Communicator& among) {
+    const std::size_t meetings = own.meetings_ns.size();
+    std::vector<std::int64_t> sent = own.meetings_ns;
+    sent.insert(sent.end(), own.launches_ns.begin(), own.launches_ns.end());
+    std::vector<std::int64_t> all(sent.size() * static_cast<std::size_t>(among.ranks()));
+    among.all_gather(sent.data(), all.data(),
+                     Bytes{static_cast<std::int64_t>(sent.size() * sizeof(std::int64_t))});
+    std::vector<RankClock> clocks(static_cast<std::size_t>(among.ranks()));
+    auto next = all.begin();
+    for (RankClock& clock : clocks) {
+        const auto launches = next + static_cast<std::ptrdiff_t>(meetings);
+        const auto end = next + static_cast<std::ptrdiff_t>(sent.size());
+        clock = {{next, launches}, {launches, end}};
+        next = end;
+    }
+    return clocks;
+}
+
+// When the last rank launched each collective, on the clock of `own`: how far clocks are apart is
+// the median of how far meetings seem to be.
+std::vector<std::int64_t> last_launches_ns(const RankClock& own,
+                                           const std::vector<RankClock>& clocks) {
+    std::vector<std::int64_t> last = own.launches_ns;
+    for (const RankClock& other : clocks) {
+        std::vector<double> apart(own.meetings_ns.size());
+        std::ranges::transform(
+            other.meetings_ns, own.meetings_ns, apart.begin(),
+            [](std::int64_t a, std::int64_t b) { return static_cast<double>(a - b); });
+        const auto offset = static_cast<std::int64_t>(median(apart));
+        std::ranges::transform(
+            last, other.launches_ns, last.begin(),
+            [&](std::int64_t a, std::int64_t b) { return std::max(a, b - offset); });
+    }
+    return last;
 }
 
 }  // namespace
@@ -27,41 +84,36 @@ void IsolatedMessages::prepare(Bytes size) {
     std::memset(message_.at(0), 0, static_cast<std::size_t>(size.count));
 }
 
-// Elements of each rank.
-std::int64_t IsolatedMessages::part_of(const Message& message) const {
-    return elements_in(message) / communicator_.ranks();
-}
-
-void IsolatedMessages::exchange(const Message& message) {
-    const Bytes part = part_of(message) * element_size(message.dtype);
+void IsolatedMessages::exchange(const Message& message, Communicator& among) {
+    const std::int64_t elements = part_of(message, among);
+    const Bytes part = elements * element_size(message.dtype);
     switch (message.kind) {
         case CollectiveKind::all_gather:
-            communicator_.all_gather(message_.at(communicator_.rank() * part.count), message_.at(0),
-                                     part);
+            among.all_gather(message_.at(among.rank() * part.count), message_.at(0), part);
             return;
         case CollectiveKind::reduce_scatter:
-            communicator_.reduce_scatter_sum(message_.at(0), part_of(message), message.dtype);
+            among.reduce_scatter_sum(message_.at(0), elements, message.dtype);
             return;
         case CollectiveKind::all_reduce:
         case CollectiveKind::broadcast:
             break;
     }
-    communicator_.all_reduce_sum(message_.at(0), elements_in(message), message.dtype);
+    among.all_reduce_sum(message_.at(0), elements_in(message), message.dtype);
 }
 
 // An all-gather has only the own part of the rank.
-void IsolatedMessages::write_known(const Message& message) {
+void IsolatedMessages::write_known(const Message& message, const Communicator& among) {
     const bool gathers = message.kind == CollectiveKind::all_gather;
-    const std::int64_t elements = gathers ? part_of(message) : elements_in(message);
-    const std::int64_t before = gathers ? communicator_.rank() * elements : 0;
+    const std::int64_t elements = gathers ? part_of(message, among) : elements_in(message);
+    const std::int64_t before = gathers ? among.rank() * elements : 0;
     write_known_message(message_.at(before * element_size(message.dtype).count), elements,
-                        message.dtype, communicator_.rank());
+                        message.dtype, among.rank());
 }
 
-MessageCheck IsolatedMessages::check(const Message& message) {
-    const int ranks = communicator_.ranks();
-    const std::int64_t part = part_of(message);
-    const std::int64_t before = communicator_.rank() * part;
+MessageCheck IsolatedMessages::check(const Message& message, const Communicator& among) {
+    const int ranks = among.ranks();
+    const std::int64_t part = part_of(message, among);
+    const std::int64_t before = among.rank() * part;
     switch (message.kind) {
         case CollectiveKind::all_gather:
             return check_known_gather(message_.at(0), part, message.dtype, ranks);
@@ -75,11 +127,21 @@ MessageCheck IsolatedMessages::check(const Message& message) {
     return check_known_sum(message_.at(0), elements_in(message), message.dtype, ranks);
 }
 
+void IsolatedMessages::exchange_known(const Message& message, Communicator& among,
+                                      MessageTrace& trace) {
+    write_known(message, among);
+    exchange(message, among);
+    const MessageCheck found = check(message, among);
+    trace.largest_difference = found.largest_difference;
+    trace.wrong = found.wrong;
+    std::memset(message_.at(0), 0, static_cast<std::size_t>(message.size.count));
+}
+
 std::vector<CommunicationThread::Ticket> IsolatedMessages::launch_all(const Message& message,
                                                                       std::int64_t iterations) {
     std::vector<CommunicationThread::Ticket> tickets;
     for (std::int64_t i = 0; i < iterations; ++i) {
-        tickets.push_back(thread_.launch([this, message] { exchange(message); }));
+        tickets.push_back(thread_.launch([this, message] { exchange(message, communicator_); }));
     }
     return tickets;
 }
@@ -119,21 +181,52 @@ std::vector<Duration> IsolatedMessages::repeat(const Message& message, std::int6
 }
 
 MessageTrace IsolatedMessages::measure(const Message& message, std::int64_t iterations) {
-    const Bytes size = message.size;
-    prepare(size);
+    prepare(message.size);
     MessageTrace trace;
     thread_.restart();
     // Not waited for either; `trace` outlives it, as those behind it are.
     thread_.launch([&] {
-        write_known(message);
-        exchange(message);
-        const MessageCheck found = check(message);
-        trace.largest_difference = found.largest_difference;
-        trace.wrong = found.wrong;
-        std::memset(message_.at(0), 0, static_cast<std::size_t>(size.count));
+        exchange_known(message, communicator_, trace);
         meet();
     });
     trace.times = times_of(launch_all(message, iterations));
+    return trace;
+}
+
+MessageTrace IsolatedMessages::measure_between(const std::function<void()>& computing,
+                                               const Message& message, std::int64_t iterations,
+                                               Communicator& among) {
+    constexpr int meetings = 9;
+    prepare(message.size);
+    MessageTrace trace;
+    trace.ranks = among.ranks();
+    RankClock own;
+    thread_.restart();
+    const auto run = [&](const CommunicationThread::Job& job) {
+        thread_.wait(thread_.launch(job));
+    };
+    run([&] {
+        exchange_known(message, among, trace);
+        for (int i = 0; i < meetings; ++i) {
+            meet();
+            own.meetings_ns.push_back(now_ns());
+        }
+    });
+    std::vector<std::int64_t> ends_ns;
+    for (std::int64_t i = 0; i < iterations; ++i) {
+        computing();
+        own.launches_ns.push_back(now_ns());
+        run([&] { exchange(message, among); });
+        ends_ns.push_back(now_ns());
+    }
+    std::vector<RankClock> clocks;
+    run([&] { clocks = clocks_of_all(own, among); });
+    const std::vector<std::int64_t> last_ns = last_launches_ns(own, clocks);
+    for (std::size_t i = 0; i < ends_ns.size(); ++i) {
+        constexpr std::int64_t least_ns = 1;
+        trace.times.push_back(std::chrono::duration_cast<Duration>(
+            std::chrono::nanoseconds{std::max(ends_ns[i] - last_ns[i], least_ns)}));
+    }
     return trace;
 }
 

@@ -29,6 +29,11 @@ class IsolatedMessages : public MessageDevice {
         return bucketwise::peak_memory_bytes();
     }
 
+    // Among the ranks of `among`, each of which calls `computing` before every collective and waits
+    // for it: times are from when the last of them has launched it until this one goes on.
+    MessageTrace measure_between(const std::function<void()>& computing, const Message& message,
+                                 std::int64_t iterations, Communicator& among);
+
     // For who has something to do meanwhile: waits until all ranks have come here, launches, and
     // leaves waiting to the caller.
     std::vector<CommunicationThread::Ticket> launch(const Message& message,
@@ -43,10 +48,12 @@ class IsolatedMessages : public MessageDevice {
 
   private:
     void prepare(Bytes size);
-    void exchange(const Message& message);
-    [[nodiscard]] std::int64_t part_of(const Message& message) const;
-    void write_known(const Message& message);
-    [[nodiscard]] MessageCheck check(const Message& message);
+    // Among the ranks of `among`.
+    void exchange(const Message& message, Communicator& among);
+    void write_known(const Message& message, const Communicator& among);
+    [[nodiscard]] MessageCheck check(const Message& message, const Communicator& among);
+    // The one that warms up.
+    void exchange_known(const Message& message, Communicator& among, MessageTrace& trace);
     std::vector<CommunicationThread::Ticket> launch_all(const Message& message,
                                                         std::int64_t iterations);
 

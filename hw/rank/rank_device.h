@@ -40,6 +40,7 @@ struct MessageTrace {
     std::vector<Duration> issue;  // host time to launch each; empty: the host runs it itself
     double largest_difference = 0;
     std::string wrong;
+    std::int64_t ranks = 0;  // among how many; 0: all
 };
 
 // Collectives of one message back to back, as a step runs them. They are of zeros, so that no sum
@@ -85,6 +86,13 @@ class ComputingDevice : public MessageDevice {
 
     // What each operation of backward takes while nothing is communicated.
     virtual std::vector<Duration> backward_alone() = 0;
+
+    // As measure(), of what steps have: among the ranks that exchange there; where a step waits for
+    // each collective, behind computing, so that ranks do not come all at once. Times are from when
+    // the last has come.
+    virtual MessageTrace measure_as_in_steps(const Message& message, std::int64_t iterations) {
+        return measure(message, iterations);
+    }
 
     // `iterations` collectives back to back, and backward over and over until they have ended.
     // `alone` is what backward_alone() said.

@@ -586,6 +586,48 @@ TEST_CASE("a link file reads back as it was written") {
     CHECK(link_json(link)["provenance"]["source"].get<std::string>().size() == 200);
 }
 
+// Steps of stage 3, whose parameters are all small ones.
+MeasuredRun run_of_stage_3(double copies_us) {
+    SyntheticMachine machine(synthetic_scenario(), {});
+    std::vector<Measurement> records =
+        concatenated({machine.environment(synthetic_document()),
+                      machine.collectives(CollectiveKind::all_gather, 3), machine.computes(3)});
+    for (Measurement& record : records) {
+        if (auto* compute = std::get_if<ComputeRecord>(&record)) {
+            compute->copies_us = copies_us;
+        }
+    }
+    return collect_run(records, false, "stage_3.jsonl");
+}
+
+TEST_CASE("copies within collectives of stage 3 tell how fast it copies") {
+    Scenario scenario = synthetic_scenario();
+    scenario.sharding = ShardingRequest{.strategy = ShardedStrategy::zero3};
+    scenario.sharding->zero3.persistence_threshold = 1'000'000'000;
+    // Every gradient is copied into the bucket and once more, to be flat. All divide by two ranks.
+    const Workload workload = step_input(scenario).workload;
+    const double bytes = 2 * static_cast<double>(workload.gradient_bytes().count);
+    const Calibration calibration = calibrate({run_of_stage_3(bytes / 5e3)}, scenario);
+    CHECK(static_cast<double>(calibration.link.copy_bandwidth->count) == Approx(5e9).epsilon(1e-3));
+}
+
+TEST_CASE("steps that shard have collectives of some ranks, of as many that all are") {
+    SyntheticMachine machine(synthetic_scenario(), {});
+    const auto run_with = [&](std::int64_t ranks) {
+        std::vector<Measurement> records =
+            concatenated({machine.environment(synthetic_document()),
+                          machine.collectives(CollectiveKind::all_gather, 2, ranks)});
+        std::get<EnvironmentRecord>(records.front()).transport.ranks = 4;
+        return collect_run(records, false, "some.jsonl");
+    };
+    for (const std::int64_t ranks : {2, 4}) {
+        const Calibration calibration = calibrate({run_with(ranks)}, std::nullopt);
+        CHECK(calibration.link.provenance.ranks == ranks);
+    }
+    CHECK_THROWS_AS(run_with(3), InputError);
+    CHECK_THROWS_AS(run_with(1), InputError);
+}
+
 TEST_CASE("records of different runs in one file are refused, the line named") {
     SyntheticMachine machine(synthetic_scenario(), {});
     std::vector<Measurement> records = machine.all_reduces(1);

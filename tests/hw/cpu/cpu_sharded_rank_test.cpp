@@ -239,6 +239,28 @@ TEST_CASE("one element that is wrong is seen, and named by tensor and element") 
                    "gradient layers.2.weight, element 0: expected the mean "));
 }
 
+TEST_CASE("collectives alone are among the ranks that steps have them among") {
+    const Scenario scenario = replicated(sharded_scenario(4), 2);
+    std::array<std::vector<MessageTrace>, 4> traces;  // by rank
+    const auto outcomes = testing::on_ranks(4, [&](GlooConnection& connection, int rank) {
+        CpuShardedRank device(scenario, replay_input(scenario).workload,
+                              communicators_of(scenario, connection));
+        for (const Message& message : testing::message_of_each_kind(4)) {
+            traces.at(static_cast<std::size_t>(rank))
+                .push_back(device.measure_as_in_steps(message, 3));
+        }
+    });
+    REQUIRE(testing::first_reason(outcomes).empty());
+    for (const std::vector<MessageTrace>& of_rank : traces) {
+        for (const MessageTrace& trace : of_rank) {
+            CHECK(trace.ranks == 2);
+            CHECK(trace.times.size() == 3);
+            CHECK(trace.wrong.empty());
+            CHECK(trace.largest_difference < 1e-6);
+        }
+    }
+}
+
 TEST_CASE("a step that communicates with nobody is seen") {
     Scenario scenario = sharded_scenario(2);
     const ShardedReplay replay = replay_of(scenario);

@@ -1,6 +1,8 @@
 #include "hw/rank/isolated_messages.h"
 
+#include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <string>
 
@@ -38,6 +40,31 @@ TEST_CASE("a message of each kind is timed as often as asked, and its result is 
                 CHECK(trace.largest_difference < 1e-6);
             }
         }
+    }
+}
+
+TEST_CASE("between computing a message is timed from when the last rank has come") {
+    using Clock = std::chrono::steady_clock;
+    constexpr std::chrono::milliseconds late{40};
+    std::array<MessageTrace, 2> traces;
+    const auto outcomes = testing::on_ranks(2, [&](GlooConnection& connection, int rank) {
+        Communicator& communicator = connection.communicator(AllReduceImplementation::ring);
+        IsolatedMessages messages(communicator);
+        const auto computing = [&] {
+            for (const auto begin = Clock::now(); rank == 1 && Clock::now() - begin < late;) {
+            }
+        };
+        traces.at(static_cast<std::size_t>(rank)) = messages.measure_between(
+            computing, message_of(CollectiveKind::all_gather, 2), 5, communicator);
+    });
+    REQUIRE(testing::first_reason(outcomes).empty());
+    for (const MessageTrace& trace : traces) {
+        CHECK(trace.wrong.empty());
+        CHECK(trace.ranks == 2);
+        REQUIRE(trace.times.size() == 5);
+        // What rank 0 waits for rank 1 is not the message's.
+        CHECK(*std::ranges::min_element(trace.times) < Duration{late} / 4);
+        CHECK(*std::ranges::min_element(trace.times) > Duration{0});
     }
 }
 

@@ -1,5 +1,6 @@
 // Sharded steps on GPUs: the instruction list that is simulated, on the streams that fully_shard
 // has.
+#include <array>
 #include <string>
 #include <vector>
 
@@ -74,6 +75,29 @@ TEST_CASE("replicas of shards on GPUs are all-reduced") {
     if (!possible_ranks({6}).empty() && testing::is_thorough) {
         check_sharded({replicated(sharded_scenario(6), 2), replicated(sharded_scenario(6), 3),
                        replicated(sharded_scenario(6), 6)});
+    }
+}
+
+TEST_CASE("collectives alone are among the GPUs that steps have them among") {
+    if (possible_ranks({4}).empty()) {
+        return;
+    }
+    std::array<std::vector<MessageTrace>, 4> traces;  // by rank
+    on_sharded_devices({replicated(sharded_scenario(4), 2)}, [&](GpuShardedRank& device,
+                                                                 const ShardedReplay&, int rank) {
+        std::vector<MessageTrace>& of_rank = traces.at(static_cast<std::size_t>(rank));
+        for (const Message& message : testing::message_of_each_kind(4)) {
+            of_rank.push_back(device.measure_as_in_steps(message, 3));
+            of_rank.push_back(device.measure(message, 3));
+        }
+    });
+    for (const std::vector<MessageTrace>& of_rank : traces) {
+        REQUIRE(of_rank.size() == 6);
+        for (std::size_t i = 0; i < of_rank.size(); ++i) {
+            CHECK(of_rank[i].ranks == (i % 2 == 0 ? 2 : 0));  // 0: all
+            CHECK(of_rank[i].times.size() == 3);
+            CHECK(of_rank[i].wrong.empty());
+        }
     }
 }
 

@@ -123,6 +123,16 @@ inline std::vector<Scenario> with_prefetching(int ranks) {
     return scenarios;
 }
 
+// Of as many elements of each of so many ranks.
+inline std::vector<Message> message_of_each_kind(std::int64_t ranks) {
+    std::vector<Message> messages;
+    for (const CollectiveKind kind :
+         {CollectiveKind::all_reduce, CollectiveKind::all_gather, CollectiveKind::reduce_scatter}) {
+        messages.push_back({.size = {ranks * 1000 * 4}, .dtype = DType::float32, .kind = kind});
+    }
+    return messages;
+}
+
 // On four ranks.
 inline std::vector<Scenario> with_replicas() {
     std::vector<Scenario> scenarios;
