@@ -167,6 +167,14 @@ std::string link_name(const MeasuredRun& run) {
     return fmt::format("{}{}, measured", run.transport.backend, where);
 }
 
+// Without all-reduces it is that of others that counts.
+bool lacks_contention(const Calibration& calibration) {
+    const bool others_have = std::ranges::any_of(
+        calibration.own, [](const OwnFit& own) { return !own.interference.points.empty(); });
+    return calibration.interference.points.empty() &&
+           !(calibration.all_reduces.empty() && others_have);
+}
+
 // As a simulation does of a link that says nothing (sim/link/assumed_interference.h).
 std::string no_contention_text(const MeasuredRun& run) {
     return fmt::format("no contention was measured: {}",
@@ -245,7 +253,7 @@ std::vector<Caveat> link_caveats(const Calibration& calibration, const MeasuredR
             caveats.push_back({.text = of + warning});
         }
     }
-    if (calibration.interference.points.empty()) {
+    if (lacks_contention(calibration)) {
         caveats.push_back({.text = no_contention_text(first)});
     }
     return caveats;
@@ -428,7 +436,7 @@ Calibration calibrate(const std::vector<MeasuredRun>& runs, const std::optional<
         warn(result.compute->warnings);
     }
     warn(outlier_note(CollectiveKind::all_reduce, result.all_reduces));
-    if (result.interference.points.empty()) {
+    if (lacks_contention(result)) {
         result.warnings.push_back(no_contention_warning(first));
     }
     link.caveats = link_caveats(result, first);

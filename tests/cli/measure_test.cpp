@@ -89,7 +89,7 @@ void check_complete(const std::string& file, std::int64_t rounds, std::size_t it
 
 void check_ends_well(const Words& words, const Surroundings& surroundings = {}) {
     const Outcome outcome = run(words, surroundings);
-    CHECK(outcome.errors.empty());
+    CHECK(outcome.errors == "");
     REQUIRE(outcome.exit_code == 0);
 }
 
@@ -830,6 +830,22 @@ const std::string sharded_scenario_text = R"({
         "segments": [{"latency_us": 20, "bandwidth_gb_per_s": 1}]}},
     "sync": {"strategy": "fsdp", "sharding": {"asynchronous_unshard": true}}})";
 
+// What was measured gives the link and the computing, and each setting is predicted with them.
+void check_predicted(const TestFolder& folder, const std::string& file, std::size_t settings) {
+    const std::string calibrated = folder.file("calibrated.json");
+    const std::string compared = folder.file("compared.json");
+    check_ends_well({BUCKETWISE_BINARY, "calibrate", file, "-o", folder.file("link.json"),
+                     "--scenario-output", calibrated});
+    check_ends_well(
+        {BUCKETWISE_BINARY, "compare", calibrated, "--measurements", file, "-o", compared});
+    const Json comparison = Json::parse(text_of_file(compared));
+    CHECK(comparison["points"].size() == settings);
+    for (const Json& point : comparison["points"]) {
+        CHECK(point["predicted_step_ms"] > 0);
+    }
+    check_ends_well({BUCKETWISE_BINARY, "check", file, "--max-step", "1000s"});
+}
+
 TEST_CASE("settings of a sharded step are measured side by side, and what they send") {
     const TestFolder folder;
     const std::string scenario = folder.file("sharded.json");
@@ -860,21 +876,85 @@ TEST_CASE("settings of a sharded step are measured side by side, and what they s
     }
     check_ends_well(words + Words{"--rounds", "3", "--resume"});
     check_complete(file, 3, 2 + 2 + 2 + 1 + 4);
-    // What was measured gives the link and the computing, and each setting is predicted with them.
-    const std::string calibrated = folder.file("calibrated.json");
-    const std::string compared = folder.file("compared.json");
-    check_ends_well({BUCKETWISE_BINARY, "calibrate", file, "-o", folder.file("link.json"),
-                     "--scenario-output", calibrated});
-    CHECK(Json::parse(text_of_file(calibrated))["workload"]["host_is_device"] == true);
-    const Words compare{BUCKETWISE_BINARY, "compare", calibrated, "--measurements", file};
-    check_ends_well(compare + Words{"-o", compared});
-    const Json comparison = Json::parse(text_of_file(compared));
-    CHECK(comparison["points"].size() == 4);
-    for (const Json& point : comparison["points"]) {
-        CHECK(point["samples"] == 3);
-        CHECK(point["predicted_step_ms"] > 0);
+    check_predicted(folder, file, 4);
+    CHECK(Json::parse(text_of_file(folder.file("calibrated.json")))["workload"]["host_is_device"] ==
+          true);
+    check_bad_use({BUCKETWISE_BINARY, "compare", folder.file("calibrated.json"), "--measurements",
+                   file, "--details"});
+}
+
+TEST_CASE("replicas of shards are measured, with what each group of ranks exchanges") {
+    const TestFolder folder;
+    const std::string scenario = folder.file("sharded.json");
+    const std::string file = folder.file("measured.jsonl");
+    write_file(scenario, sharded_scenario_text);
+    const Words words{BUCKETWISE_BINARY,
+                      "measure",
+                      scenario,
+                      "-o",
+                      file,
+                      "--ranks",
+                      "4",
+                      "--set",
+                      R"(/sync={"strategy": "hsdp", "sharding": {"shard_ranks": 2}})",
+                      "--sharding",
+                      "1,all",
+                      "--bytes",
+                      "4KiB,64KiB"};
+    check_ends_well(words + Words{"--rounds", "1"});
+    // Two messages of each kind, a line of compute from each rank, two settings; ranks wait for
+    // what they gather.
+    check_complete(file, 1, 2 * 3 + 4 + 2);
+    for (const Json& record : records_in(file)) {
+        const std::string kind = record["kind"];
+        if (kind == "allgather" || kind == "reducescatter" || kind == "allreduce") {
+            CHECK(record["ranks"] == 2);
+        } else {
+            CHECK(record["ranks"] == 4);
+        }
+        if (kind == "step" && record["sharding"]["layers_per_group"] == 1) {
+            // Three layers are gathered twice and the root once; four are reduced, among two ranks
+            // and then between both replicas.
+            CHECK(std::ssize(record["collective_end_us"]) == 2 * 3 + 1 + 2 * 4);
+        }
     }
-    check_bad_use(compare + Words{"--details"});
+    check_ends_well(words + Words{"--rounds", "2", "--resume"});
+    check_complete(file, 2, 2 * 3 + 4 + 2);
+    check_predicted(folder, file, 2);
+}
+
+TEST_CASE("stage 3 is measured with other numbers of elements that are prefetched") {
+    const TestFolder folder;
+    const std::string scenario = folder.file("sharded.json");
+    const std::string file = folder.file("measured.jsonl");
+    write_file(scenario, sharded_scenario_text);
+    const Words words{BUCKETWISE_BINARY,
+                      "measure",
+                      scenario,
+                      "-o",
+                      file,
+                      "--set",
+                      R"(/sync={"strategy": "zero3", "sharding": {)"
+                      R"("param_persistence_threshold": 30, "prefetch_bucket_size": 0}})",
+                      "--bytes",
+                      "4KiB,64KiB"};
+    const Outcome outcome = run(words + Words{"--rounds", "1", "--sharding", "35,all"});
+    CHECK(outcome.errors.empty());
+    REQUIRE(outcome.exit_code == 0);
+    CHECK_THAT(outcome.output, Contains("stage3_prefetch_bucket_size 0,") &&
+                                   Contains("stage3_prefetch_bucket_size 35,") &&
+                                   Contains("every sum is right"));
+    check_predicted(folder, file, 3);
+    // Settings whose collectives are alike are measured once.
+    const std::string once = folder.file("once.jsonl");
+    check_ends_well({BUCKETWISE_BINARY, "measure", scenario, "-o", once, "--set",
+                     R"(/sync={"strategy": "zero3", "sharding": {"prefetch_bucket_size": 0}})",
+                     "--sharding", "1,2", "--rounds", "1", "--bytes", "4KiB,64KiB"});
+    const std::vector<Json> records = records_in(once);
+    CHECK(std::ranges::count(records, Json("step"), [](const Json& r) { return r["kind"]; }) == 1);
+    for (const std::string setting : {"1/keep", "few"}) {
+        check_bad_use(words + Words{"--sharding", setting});
+    }
 }
 
 TEST_CASE("what real ranks cannot shard is refused by name") {

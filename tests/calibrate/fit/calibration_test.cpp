@@ -524,15 +524,23 @@ TEST_CASE("without all-reduces the link is what all others say together, and sta
     const std::vector<Measurement> records =
         concatenated({machine.environment(""), machine.collectives(CollectiveKind::all_gather, 2),
                       machine.collectives(CollectiveKind::reduce_scatter, 2)});
-    const Calibration calibration =
-        calibrate({collect_run(records, false, "halves.jsonl")}, std::nullopt);
+    const auto calibrated_with = [&](const std::vector<Measurement>& more) {
+        return calibrate({collect_run(concatenated({records, more}), false, "halves.jsonl")},
+                         std::nullopt);
+    };
+    const Calibration calibration = calibrated_with({});
     // A step of either takes what a step of an all-reduce takes.
     check_segment(calibration.link.segments, 40, 0.3);
     check_segment(calibration.link.all_gather.segments, 40, 0.3);
     CHECK(calibration.link.provenance.samples == 2 * 2 * 15 * 5);
     REQUIRE_FALSE(calibration.link.caveats.empty());
     CHECK(calibration.link.caveats.front().text.find("no all-reduces were measured") == 0);
+    CHECK(calibration.link.caveats.back().text.find("no contention was measured") == 0);
     CHECK(fit_json(calibration)["all_reduce"].empty());
+    const Calibration with_contention =
+        calibrated_with(machine.contentions(2, CollectiveKind::all_gather));
+    CHECK(with_contention.link.caveats.size() + 1 == calibration.link.caveats.size());
+    CHECK(with_contention.link.caveats.front() == calibration.link.caveats.front());
 }
 
 TEST_CASE("kinds may be carried out by others, one kind by one only") {

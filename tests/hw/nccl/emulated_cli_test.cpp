@@ -106,6 +106,73 @@ TEST_CASE("ranks share a GPU only when told to, and then every record says so", 
     CHECK(run({program, "predict", two_buckets, "--link", link}).exit_code == 0);
 }
 
+const char* const sharded_scenario_text = R"({
+    "name": "three layers",
+    "workload": {"forward_ms": 0.2, "backward_ms": 0.4, "gradients": [
+        {"name": "embed.weight", "numel": 21, "dtype": "float32", "ready_ms": 0.4},
+        {"name": "layers.0.weight", "numel": 35, "dtype": "float32", "ready_ms": 0.3},
+        {"name": "layers.1.weight", "numel": 35, "dtype": "float32", "ready_ms": 0.2},
+        {"name": "layers.2.weight", "numel": 35, "dtype": "float32", "ready_ms": 0.1}]},
+    "cluster": {"ranks": 2, "link": {"name": "some", "algorithm": "ring",
+        "segments": [{"latency_us": 20, "bandwidth_gb_per_s": 1}]}},
+    "sync": {"strategy": "fsdp"}})";
+
+TEST_CASE("sharded steps on GPUs are measured, calibrated and compared", "[program]") {
+    struct Strategy {
+        std::string sync;
+        std::string ranks;
+        std::string settings;  // besides the scenario's own
+        int kinds;             // of collectives
+    };
+    const TestFolder folder;
+    const std::string scenario = folder.file("sharded.json");
+    write_file(scenario, sharded_scenario_text);
+    // One round: two sizes of each kind, the larger with contention by three numbers of thread
+    // blocks; as many ranks; two settings.
+    for (const Strategy& strategy : std::vector<Strategy>{
+             {R"({"strategy": "fsdp"})", "2", "2,1", 2},
+             {R"({"strategy": "hsdp", "sharding": {"shard_ranks": 2}})", "4", "2,1", 3},
+             {R"({"strategy": "zero3", "sharding": {"param_persistence_threshold": 10}})", "2",
+              "0,50000000", 2}}) {
+        const Surroundings gpus{.variables = {{"EMULATED_GPUS", strategy.ranks}}};
+        const std::string file = folder.file("m" + std::to_string(strategy.sync.size()) + ".jsonl");
+        const Outcome outcome =
+            run({program, "measure", scenario, "--backend", "nccl", "-o", file, "--set",
+                 "/sync=" + strategy.sync, "--ranks", strategy.ranks, "--rounds", "1", "--bytes",
+                 "4KiB,64KiB", "--sharding", strategy.settings},
+                gpus);
+        INFO(strategy.sync << outcome.errors);
+        REQUIRE(outcome.exit_code == 0);
+        CHECK(contains(outcome.output, "every sum is right"));
+        const std::vector<Json> records = records_in(file);
+        std::map<std::string, int> expected{{"environment", 1},
+                                            {"allgather", 2},
+                                            {"reducescatter", 2},
+                                            {"compute", std::stoi(strategy.ranks)},
+                                            {"contention", 3 * strategy.kinds},
+                                            {"step", 2}};
+        if (strategy.kinds == 3) {
+            expected["allreduce"] = 2;
+        }
+        CHECK(kinds_of(records) == expected);
+        for (const Json& record : records) {
+            const std::string kind = record["kind"];
+            if (kind == "allgather" || kind == "reducescatter" || kind == "allreduce") {
+                CHECK(record["ranks"] == 2);
+            }
+        }
+        const std::string calibrated = folder.file("calibrated.json");
+        const Outcome fitted = run({program, "calibrate", file, "-o", folder.file("link.json"),
+                                    "--scenario-output", calibrated});
+        CHECK(fitted.exit_code == 0);
+        CHECK_FALSE(contains(fitted.output, "no contention was measured"));
+        const std::string compared = folder.file("compared.json");
+        CHECK(run({program, "compare", calibrated, "--measurements", file, "-o", compared})
+                  .exit_code == 0);
+        CHECK(Json::parse(text_of_file(compared))["points"].size() == 2);
+    }
+}
+
 TEST_CASE("a machine without GPUs is told so", "[program]") {
     const TestFolder folder;
     const Outcome outcome = run(measure(folder.file("m.jsonl"), {"--ranks", "2"}),
