@@ -334,6 +334,34 @@ TEST_CASE("a direct all-gather after a reduce-scatter is the all-reduce, to the 
     CHECK(halves == whole);
 }
 
+// Of four ranks: who sums what, as powers of two.
+TEST_CASE("groups of ranks sum among themselves, in the order that they were given") {
+    std::array<std::array<std::int64_t, 4>, 4> seen{};  // by rank
+    const auto outcomes = on_ranks(4, [&](GlooConnection& connection, int rank) {
+        std::array<std::int64_t, 4>& own = seen.at(static_cast<std::size_t>(rank));
+        const auto sum = [rank](Communicator& among) {
+            double value = 1 << rank;
+            among.all_reduce_sum(&value, 1, DType::float64);
+            return static_cast<std::int64_t>(value);
+        };
+        Communicator& halves =
+            connection.communicator_among({rank % 2, rank % 2 + 2}, AllReduceImplementation::ring);
+        own[0] = sum(halves);
+        own[1] = halves.rank();
+        // A group later than another, of other ranks; and a rank by itself.
+        Communicator& pairs = connection.communicator_among({rank / 2 * 2 + 1, rank / 2 * 2},
+                                                            AllReduceImplementation::library);
+        own[2] = sum(pairs) * 16 + pairs.rank();
+        own[3] = connection.communicator_among({rank}, AllReduceImplementation::ring).ranks();
+    });
+    REQUIRE(testing::first_reason(outcomes).empty());
+    // Ranks 0 and 2, 1 and 3; then 1 and 0, 3 and 2.
+    CHECK(seen[0] == std::array<std::int64_t, 4>{5, 0, 3 * 16 + 1, 1});
+    CHECK(seen[1] == std::array<std::int64_t, 4>{10, 0, 3 * 16 + 0, 1});
+    CHECK(seen[2] == std::array<std::int64_t, 4>{5, 1, 12 * 16 + 1, 1});
+    CHECK(seen[3] == std::array<std::int64_t, 4>{10, 1, 12 * 16 + 0, 1});
+}
+
 TEST_CASE("implementations of an all-reduce have names") {
     CHECK(name_of(AllReduceImplementation::library) == "library");
     CHECK(name_of(AllReduceImplementation::ring) == "ring");
