@@ -3,8 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
-
-#include "sim/base/statistics.h"
+#include <functional>
 
 namespace bucketwise {
 
@@ -56,11 +55,10 @@ std::vector<std::int64_t> last_launches_ns(const RankClock& own,
                                            const std::vector<RankClock>& clocks) {
     std::vector<std::int64_t> last = own.launches_ns;
     for (const RankClock& other : clocks) {
-        std::vector<double> apart(own.meetings_ns.size());
-        std::ranges::transform(
-            other.meetings_ns, own.meetings_ns, apart.begin(),
-            [](std::int64_t a, std::int64_t b) { return static_cast<double>(a - b); });
-        const auto offset = static_cast<std::int64_t>(median(apart));
+        std::vector<std::int64_t> apart(own.meetings_ns.size());
+        std::ranges::transform(other.meetings_ns, own.meetings_ns, apart.begin(), std::minus<>{});
+        std::ranges::sort(apart);
+        const std::int64_t offset = apart[apart.size() / 2];
         std::ranges::transform(
             last, other.launches_ns, last.begin(),
             [&](std::int64_t a, std::int64_t b) { return std::max(a, b - offset); });

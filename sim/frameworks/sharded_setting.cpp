@@ -93,8 +93,9 @@ void add_preparations(const ShardedInput& input, Lines& lines) {
     const ShardingRequest& request = input.request;
     if (input.replicas.group.ranks > 1) {
         lines.push_back(
-            fmt::format("mesh = init_device_mesh(\"cuda\", ({}, {}), "
+            fmt::format("mesh = init_device_mesh(\"{}\", ({}, {}), "
                         "mesh_dim_names=(\"replicate\", \"shard\"))",
+                        input.step.workload.host_is_device ? "cpu" : "cuda",
                         input.replicas.group.ranks, input.step.group.ranks));
     }
     Lines dtypes;

@@ -286,6 +286,10 @@ ShardedPrediction predict_sharded(const Scenario& scenario, const ShardedInput& 
             "are "
             "tried, with the scenario's own prefetching");
     }
+    if (input.request.strategy == ShardedStrategy::hsdp && input.replicas.group.ranks == 1) {
+        prediction.notes.emplace_back(
+            "all ranks share parameters: there are no replicas, and hsdp is fsdp");
+    }
     choose_best(prediction);
     tried.request = prediction.advised().request;
     prediction.binding = binding_of(tried, make_shard_plan(tried));

@@ -27,8 +27,23 @@ std::string milliseconds(Duration time) {
     return three_digits(to_ms(time)) + " ms";
 }
 
-std::string gibibytes(Bytes bytes) {
-    return three_digits(to_mib(bytes) / 1024);
+// That of memory, by what there is most of it.
+struct MemoryUnit {
+    double mib = 1;
+    std::string name = "MiB";
+    [[nodiscard]] std::string number(Bytes bytes) const {
+        return three_digits(to_mib(bytes) / mib);
+    }
+};
+
+MemoryUnit unit_for(Bytes most) {
+    constexpr double mib_per_gib = 1024;
+    return to_mib(most) < mib_per_gib ? MemoryUnit{} : MemoryUnit{mib_per_gib, "GiB"};
+}
+
+std::string memory_text(Bytes bytes) {
+    const MemoryUnit unit = unit_for(bytes);
+    return unit.number(bytes) + " " + unit.name;
 }
 
 std::string groups_text(const ShardingRequest& request) {
@@ -62,27 +77,35 @@ bool is_zero3(const ShardedPrediction& prediction) {
 }
 
 std::string zero3_text(const Zero3Settings& zero3) {
-    return fmt::format("stage3_prefetch_bucket_size {}, reduce_bucket_size {}",
-                       zero3.prefetch_elements, zero3.reduce_bucket_elements);
+    std::string text = fmt::format("stage3_prefetch_bucket_size {}, reduce_bucket_size {}",
+                                   zero3.prefetch_elements, zero3.reduce_bucket_elements);
+    if (zero3.max_reuse_distance != Zero3Settings{}.max_reuse_distance) {
+        text += fmt::format(", stage3_max_reuse_distance {}", zero3.max_reuse_distance);
+    }
+    return text;
 }
 
-std::string header_text(bool zero3) {
+std::string header_text(bool zero3, const MemoryUnit& unit) {
+    return fmt::format("\n  {}  step (ms)  exposed (ms)  memory ({})  over fastest\n",
+                       zero3 ? "  prefetch bucket    reduce bucket   reuse distance"
+                             : "      group  reshard  ahead, fwd/bwd",
+                       unit.name);
+}
+
+std::string knobs_text(const ShardingRequest& request, bool zero3) {
+    return zero3
+               ? fmt::format("{:>17} {:>16} {:>16}", request.zero3.prefetch_elements,
+                             request.zero3.reduce_bucket_elements, request.zero3.max_reuse_distance)
+               : fmt::format("{:>11} {:>8} {:>15}", groups_text(request), reshard_text(request),
+                             prefetch_text(request));
+}
+
+std::string row_text(const ShardedEvaluation& row, bool zero3, const MemoryUnit& unit,
+                     Duration fastest, const std::string& mark) {
     return fmt::format(
-        "\n  {}  step (ms)  exposed (ms)  memory (GiB)  over fastest\n",
-        zero3 ? "  prefetch bucket    reduce bucket" : "      group  reshard  ahead, fwd/bwd");
-}
-
-std::string row_text(const ShardedEvaluation& row, bool zero3, Duration fastest,
-                     const std::string& mark) {
-    const ShardingRequest& request = row.request;
-    const std::string knobs = zero3 ? fmt::format("{:>17} {:>16}", request.zero3.prefetch_elements,
-                                                  request.zero3.reduce_bucket_elements)
-                                    : fmt::format("{:>11} {:>8} {:>15}", groups_text(request),
-                                                  reshard_text(request), prefetch_text(request));
-    return fmt::format("  {} {:>10} {:>13} {:>13} {:>11.2f} %{}{}\n", knobs,
-                       three_digits(to_ms(row.step())), three_digits(to_ms(row.exposed)),
-                       gibibytes(row.peak()), 100 * share_of_step(row.step() - fastest, fastest),
-                       mark.empty() ? "" : "  ", mark);
+        "  {} {:>10} {:>13} {:>13} {:>11.2f} %{}{}\n", knobs_text(row.request, zero3),
+        three_digits(to_ms(row.step())), three_digits(to_ms(row.exposed)), unit.number(row.peak()),
+        100 * share_of_step(row.step() - fastest, fastest), mark.empty() ? "" : "  ", mark);
 }
 
 bool is_configured(const ShardedPrediction& prediction, const ShardedEvaluation& row) {
@@ -120,10 +143,12 @@ std::vector<std::size_t> rows_to_show(const ShardedPrediction& prediction) {
 std::string table_text(const ShardedPrediction& prediction) {
     const bool zero3 = is_zero3(prediction);
     const Duration fastest = fastest_of(prediction);
-    std::string text = header_text(zero3);
-    for (const std::size_t i : rows_to_show(prediction)) {
+    const std::vector<std::size_t> rows = rows_to_show(prediction);
+    const MemoryUnit unit = unit_for(prediction.sweep[rows.back()].peak());  // the most
+    std::string text = header_text(zero3, unit);
+    for (const std::size_t i : rows) {
         const ShardedEvaluation& row = prediction.sweep[i];
-        text += row_text(row, zero3, fastest,
+        text += row_text(row, zero3, unit, fastest,
                          marks_text({{i == prediction.best, "best"},
                                      {is_configured(prediction, row), "yours"},
                                      {!row.memory.fits(), "does not fit"}}));
@@ -177,9 +202,9 @@ std::string settings_text(const std::vector<ShardedSetting>& settings) {
 std::string advice_text(const ShardedPrediction& prediction) {
     const ShardedEvaluation& best = prediction.advised();
     if (!prediction.best_fits) {
-        return fmt::format("No setting fits: even {} needs {} GiB of the {} there are.",
-                           setting_text(best.request), gibibytes(best.peak()),
-                           gibibytes(*best.memory.device));
+        return fmt::format("No setting fits: even {} needs {} of the {} there are.",
+                           setting_text(best.request), memory_text(best.peak()),
+                           memory_text(*best.memory.device));
     }
     const Duration yours = prediction.configured.step();
     const double saved = share_of_step(yours - best.step(), yours);
@@ -196,7 +221,7 @@ std::string advice_text(const ShardedPrediction& prediction) {
         text += fmt::format(", {} more than as the scenario has it", percent_text(-saved));
     }
     return text +
-           fmt::format(", with {} GiB of memory at most{}.", gibibytes(best.peak()),
+           fmt::format(", with {} of memory at most{}.", memory_text(best.peak()),
                        prediction.configured.memory.fits() ? "" : "; the scenario's does not fit");
 }
 
@@ -308,12 +333,12 @@ std::string optimal_text(const ShardedPrediction& prediction, const OptimalGroup
     const Duration even = prediction.advised().step();
     const double saved = share_of_step(even - found.step(), even);
     std::string text = fmt::format(
-        "\n  Groups of any sizes: {} in {} groups, {} than the best above, with {} GiB; the best "
+        "\n  Groups of any sizes: {} in {} groups, {} than the best above, with {}; the best "
         "of {} "
         "that a search tried.\n",
         milliseconds(found.step()), found.groups,
         saved >= 0 ? percent_text(saved) + " less" : percent_text(-saved) + " more",
-        gibibytes(found.peak()), optimum.evaluations);
+        memory_text(found.peak()), optimum.evaluations);
     constexpr double noticeable = 0.001;
     return saved < noticeable ? text : text + settings_text(settings);
 }
@@ -325,14 +350,16 @@ Json to_json(const OptimalGroups& optimum) {
 }
 
 std::string comparison_text(const std::vector<StrategyRow>& rows) {
-    std::string text =
+    const MemoryUnit unit = unit_for(std::ranges::max(rows, {}, &StrategyRow::memory).memory);
+    std::string text = fmt::format(
         "\n  Strategies, each with its best setting:\n"
-        "    strategy  step (ms)  exposed (ms)  memory (GiB)  setting\n";
+        "    strategy  step (ms)  exposed (ms)  memory ({})  setting\n",
+        unit.name);
     for (const StrategyRow& row : rows) {
         text +=
             fmt::format("    {:<8} {:>10} {:>13} {:>13}  {}{}\n", name_of(row.strategy),
                         three_digits(to_ms(row.step)), three_digits(to_ms(row.exposed)),
-                        gibibytes(row.memory), setting_of(row), row.fits ? "" : "; does not fit");
+                        unit.number(row.memory), setting_of(row), row.fits ? "" : "; does not fit");
     }
     const StrategyRow& fastest = fastest_row(rows);
     text += fmt::format("  {}{} is the fastest", name_of(fastest.strategy),

@@ -61,6 +61,31 @@ TEST_CASE("a sharded step's trace names groups and has hsdp's second stream", "[
     CHECK(named("communication between replicas") == 1);
 }
 
+TEST_CASE("a sharded step's table has what its settings differ in, in units of its size",
+          "[sharding]") {
+    const auto text_of = [](const std::string& options) {
+        const testing::ShellOutcome outcome =
+            run_sharded("predict " + llama() + " --set /workload/model/layers=2 " + options);
+        REQUIRE(outcome.exit_code == 0);
+        return outcome.output;
+    };
+    const std::string fsdp = text_of("");
+    CHECK_THAT(fsdp, Catch::Contains("memory (GiB)") && Catch::Contains(" GiB of memory at most"));
+    CHECK_THAT(fsdp, !Catch::Contains("replicas"));
+    CHECK_THAT(text_of("--set /workload/model/hidden=32 --set /workload/batch=1"
+                       " --set /workload/sequence_length=64 --set /workload/model/vocabulary=64"),
+               Catch::Contains("memory (MiB)") && Catch::Contains(" MiB of memory at most"));
+    const std::string zero3 = text_of("--set /sync='{\"strategy\":\"zero3\"}'");
+    CHECK_THAT(zero3, Catch::Contains("reuse distance") && Catch::Contains(" 1000000000 "));
+    // A rank of a node of eight shares with the other seven, or with none beyond.
+    CHECK_THAT(text_of("--set /sync='{\"strategy\":\"hsdp\"}'"),
+               Catch::Contains("init_device_mesh(\"cuda\", (8, 8)") &&
+                   !Catch::Contains("there are no replicas"));
+    CHECK_THAT(text_of("--set /sync='{\"strategy\":\"hsdp\"}' --ranks 8"),
+               Catch::Contains("there are no replicas, and hsdp is fsdp") &&
+                   !Catch::Contains("init_device_mesh"));
+}
+
 TEST_CASE("options about caps are refused beside a strategy without", "[sharding]") {
     const auto refused = [](const std::string& arguments) {
         const testing::ShellOutcome outcome = run_sharded(arguments, "2>&1 >/dev/null");
