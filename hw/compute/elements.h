@@ -5,6 +5,7 @@
 // twice gives what rounding once would (Figueroa 1995, "When is double rounding innocuous?").
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "sim/base/dtype.h"
@@ -24,6 +25,10 @@ void add_cast(void* to, DType to_dtype, const void* from, DType from_dtype, std:
 // to[i] = factor * pattern[i], or += where `accumulate`.
 void store_scaled(void* to, DType dtype, const float* pattern, std::int64_t count, float factor,
                   bool accumulate);
+
+inline std::byte* element(std::byte* data, std::int64_t index, DType dtype) {
+    return data + index * element_size(dtype).count;
+}
 
 // One element as a double.
 double element_at(const void* data, DType dtype, std::int64_t index);

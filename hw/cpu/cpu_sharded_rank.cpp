@@ -8,23 +8,8 @@
 #include "hw/cpu/beside_communication.h"
 #include "hw/rank/backward_alone.h"
 #include "sim/base/invariant.h"
-#include "sim/base/transformed.h"
 
 namespace bucketwise {
-namespace {
-
-// Gradients by themselves, none a view.
-SyncSettings without_buckets() {
-    SyncRequest none;
-    none.strategy = Strategy::none;
-    return settings_of_replay(none);
-}
-
-std::byte* element(std::byte* data, std::int64_t index, DType dtype) {
-    return data + index * element_size(dtype).count;
-}
-
-}  // namespace
 
 CpuShardedRank::CpuShardedRank(const Scenario& scenario, const Workload& of_scenario,
                                const ShardCommunicators<Communicator>& communicators)
@@ -35,31 +20,16 @@ CpuShardedRank::CpuShardedRank(const Scenario& scenario, const Workload& of_scen
       own_(own_gradients(), without_buckets()),
       optimizer_(no_operations_, own_gradients(), own_, scenario.step.optimizer),
       messages_(communicators.all) {
-    std::vector<Bytes> shards;
-    std::vector<Bytes> whole;
-    for (std::int32_t i = 0; i < static_cast<std::int32_t>(workload().gradients.size()); ++i) {
-        shards.push_back(shard_size(i));
-        whole.push_back(gathered_size(i));
-    }
-    shards_.arrange(shards);
-    unsharded_.arrange(whole);
+    arrange_parameters(blocks_);
 }
 
 void CpuShardedRank::lay_out() {
-    const auto sizes = [&](DType ShardMove::*dtype, std::int64_t ranks) {
-        return transformed(moves(), [&](const ShardMove& move) {
-            return ranks * move.layout.part * element_size(move.*dtype);
-        });
-    };
-    const auto placing = moves_one_by_one() ? BlockPlacing::together : BlockPlacing::apart;
-    gathered_.arrange(sizes(&ShardMove::gathered_dtype, place().ranks), placing);
-    reduced_.arrange(sizes(&ShardMove::reduced_dtype, place().ranks), placing);
-    kept_.arrange(sizes(&ShardMove::reduced_dtype, place().replicas > 1 ? 1 : 0));
+    arrange_moves(blocks_);
 }
 
 void CpuShardedRank::write_shard(const KnownParameter& known, std::int64_t first,
                                  std::int64_t count) {
-    write_known_parameter(shards_.at(known.parameter), known, first, count);
+    write_known_parameter(blocks_.shards.at(known.parameter), known, first, count);
 }
 
 // --- a step ---
@@ -123,12 +93,14 @@ void CpuShardedRank::gather_in(const ShardedCall& call) {
     const Gathering among = gathering(call);
     const DType dtype = moved.gathered_dtype;
     for (const ShardedParameter& of : among.layout.parameters) {
-        std::byte* to = element(gathered_.at(call.move), among.layout.place(of, among.rank), dtype);
+        std::byte* to =
+            element(blocks_.gathered.at(call.move), among.layout.place(of, among.rank), dtype);
         if (among.among_fewer) {
-            copy_scaled(to, element(unsharded_.at(of.parameter), of.first_of(among.rank), dtype),
+            copy_scaled(to,
+                        element(blocks_.unsharded.at(of.parameter), of.first_of(among.rank), dtype),
                         of.part, dtype, 1.0);
         } else {
-            cast_scaled(to, dtype, shards_.at(of.parameter), moved.dtype, of.part, 1.0);
+            cast_scaled(to, dtype, blocks_.shards.at(of.parameter), moved.dtype, of.part, 1.0);
         }
     }
 }
@@ -138,9 +110,10 @@ void CpuShardedRank::gather_out(const ShardedCall& call) {
     const DType dtype = move(call).gathered_dtype;
     for (const ShardedParameter& of : among.layout.parameters) {
         for (std::int64_t rank = 0; rank < among.ranks; ++rank) {
-            copy_scaled(element(unsharded_.at(of.parameter), of.first_of(rank), dtype),
-                        element(gathered_.at(call.move), among.layout.place(of, rank), dtype),
-                        of.part, dtype, 1.0);
+            copy_scaled(
+                element(blocks_.unsharded.at(of.parameter), of.first_of(rank), dtype),
+                element(blocks_.gathered.at(call.move), among.layout.place(of, rank), dtype),
+                of.part, dtype, 1.0);
         }
     }
 }
@@ -151,7 +124,7 @@ void CpuShardedRank::reduce_in(const ShardedCall& call) {
     const ShardedLayout& layout = move(call).layout;
     for (std::int64_t rank = 0; rank < place().ranks; ++rank) {
         for (const ShardedParameter& of : layout.parameters) {
-            std::byte* to = element(reduced_.at(call.move), layout.place(of, rank), dtype);
+            std::byte* to = element(blocks_.reduced.at(call.move), layout.place(of, rank), dtype);
             const std::int64_t numel = of.numel_of(rank);
             if (numel > 0) {
                 const DType from =
@@ -167,7 +140,7 @@ void CpuShardedRank::reduce_in(const ShardedCall& call) {
 }
 
 std::byte* CpuShardedRank::own_reduced(const ShardedCall& call) {
-    return element(reduced_.at(call.move), place().rank * move(call).layout.part,
+    return element(blocks_.reduced.at(call.move), place().rank * move(call).layout.part,
                    move(call).reduced_dtype);
 }
 
@@ -175,10 +148,10 @@ void CpuShardedRank::place_reduced(const ShardedCall& call) {
     const ShardMove& moved = move(call);
     if (call.placing == Placing::keeps) {
         if (call.micro_step == 0) {
-            copy_scaled(kept_.at(call.move), own_reduced(call), moved.layout.part,
+            copy_scaled(blocks_.kept.at(call.move), own_reduced(call), moved.layout.part,
                         moved.reduced_dtype, 1.0);
         } else {
-            add_cast(kept_.at(call.move), moved.reduced_dtype, own_reduced(call),
+            add_cast(blocks_.kept.at(call.move), moved.reduced_dtype, own_reduced(call),
                      moved.reduced_dtype, moved.layout.part);
         }
         return;
@@ -219,7 +192,7 @@ void CpuShardedRank::gather(const ShardedCall& call) {
     Communicator& communicator =
         among.among_fewer ? communicators_.gathering : communicators_.sharing;
     const Bytes part = among.layout.part * element_size(move(call).gathered_dtype);
-    std::byte* all = gathered_.at(call.move);
+    std::byte* all = blocks_.gathered.at(call.move);
     if (communicate() == Communicate::yes) {
         communicator.all_gather(all + among.rank * part.count, all, part);
     }
@@ -234,8 +207,8 @@ void CpuShardedRank::reduce(const ShardedCall& call) {
         reduce_in(call);
     }
     if (communicate() == Communicate::yes) {
-        communicators_.sharing.reduce_scatter_sum(reduced_.at(call.move), move(call).layout.part,
-                                                  move(call).reduced_dtype);
+        communicators_.sharing.reduce_scatter_sum(blocks_.reduced.at(call.move),
+                                                  move(call).layout.part, move(call).reduced_dtype);
     }
     if (call.placing != Placing::none) {
         place_reduced(call);
@@ -246,7 +219,7 @@ void CpuShardedRank::all_reduce(const ShardedCall& call) {
     const ShardMove& moved = move(call);
     std::byte* own = own_reduced(call);
     if (call.takes_kept) {
-        add_cast(own, moved.reduced_dtype, kept_.at(call.move), moved.reduced_dtype,
+        add_cast(own, moved.reduced_dtype, blocks_.kept.at(call.move), moved.reduced_dtype,
                  moved.layout.part);
     }
     if (communicate() == Communicate::yes) {

@@ -7,10 +7,10 @@
 
 #include "hw/compute/arena.h"
 #include "hw/compute/gradient_buffers.h"
-#include "hw/compute/memory_blocks.h"
 #include "hw/cpu/cpu_kernels.h"
 #include "hw/rank/communicator.h"
 #include "hw/rank/isolated_messages.h"
+#include "hw/rank/shard_blocks.h"
 #include "hw/rank/shard_communicators.h"
 #include "hw/rank/sharded_replay_rank.h"
 #include "sim/scenario/scenario.h"
@@ -49,7 +49,7 @@ class CpuShardedRank : public ShardedReplayRank {
     void execute(const ShardedCall& call) override;
     void settle() override;
     const void* gathered_values(std::int32_t parameter) override {
-        return unsharded_.at(parameter);
+        return blocks_.unsharded.at(parameter);
     }
     const void* own_gradient_values(std::int32_t parameter) override {
         return own_.gradient(parameter);
@@ -70,13 +70,7 @@ class CpuShardedRank : public ShardedReplayRank {
     void run_backward(std::int32_t operation) { kernels_.backward(operation, 1.0F, false); }
 
     ShardCommunicators<Communicator> communicators_;
-    // By parameter: the rank's part, and all of it.
-    MemoryBlocks<Arena> shards_;
-    MemoryBlocks<Arena> unsharded_;
-    // By move: of all ranks, and what micro-steps keep.
-    MemoryBlocks<Arena> gathered_;
-    MemoryBlocks<Arena> reduced_;
-    MemoryBlocks<Arena> kept_;
+    ShardBlocks<Arena> blocks_;
     GradientBuffers gradients_;
     CpuKernels kernels_;
     GradientBuffers own_;

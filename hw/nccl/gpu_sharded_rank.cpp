@@ -2,6 +2,7 @@
 
 #include <array>
 
+#include "hw/compute/elements.h"
 #include "hw/nccl/contention.h"
 #include "hw/rank/backward_alone.h"
 #include "sim/base/invariant.h"
@@ -9,17 +10,6 @@
 
 namespace bucketwise {
 namespace {
-
-// Gradients by themselves, none a view.
-SyncSettings without_buckets() {
-    SyncRequest none;
-    none.strategy = Strategy::none;
-    return settings_of_replay(none);
-}
-
-std::byte* element(std::byte* data, std::int64_t index, DType dtype) {
-    return data + index * element_size(dtype).count;
-}
 
 ShardCommunicators<NcclCommunicator> communicators_of(const ShardPlace& place,
                                                       Communicators& communicators) {
@@ -50,14 +40,7 @@ GpuShardedRank::GpuShardedRank(const Scenario& scenario, const Workload& of_scen
       no_operations_{{}, {}, kernel_plan().columns},
       optimizer_(no_operations_, own_gradients(), own_, scenario.step.optimizer,
                  Arithmetic::float32, compute_) {
-    std::vector<Bytes> shards;
-    std::vector<Bytes> whole;
-    for (std::int32_t i = 0; i < static_cast<std::int32_t>(workload().gradients.size()); ++i) {
-        shards.push_back(shard_size(i));
-        whole.push_back(gathered_size(i));
-    }
-    shards_.arrange(shards);
-    unsharded_.arrange(whole);
+    arrange_parameters(blocks_);
     kernels_.arrange();
     optimizer_.arrange();
 }
@@ -76,16 +59,9 @@ GpuShardedRank::~GpuShardedRank() {
 }
 
 void GpuShardedRank::lay_out() {
-    const auto sizes = [&](DType ShardMove::*dtype, std::int64_t ranks) {
-        return transformed(moves(), [&](const ShardMove& move) {
-            return ranks * move.layout.part * element_size(move.*dtype);
-        });
-    };
-    const auto placing = moves_one_by_one() ? BlockPlacing::together : BlockPlacing::apart;
-    gathered_.arrange(sizes(&ShardMove::gathered_dtype, place().ranks), placing);
-    reduced_.arrange(sizes(&ShardMove::reduced_dtype, place().ranks), placing);
-    compute_.fill(reduced_.at(0), 0, reduced_.size_bytes());  // what is padded stays so
-    kept_.arrange(sizes(&ShardMove::reduced_dtype, place().replicas > 1 ? 1 : 0));
+    arrange_moves(blocks_);
+    compute_.fill(blocks_.reduced.at(0), 0,
+                  blocks_.reduced.size_bytes());  // what is padded stays so
     chunks_.clear();
     for (std::int32_t i = 0; i < static_cast<std::int32_t>(moves().size()); ++i) {
         chunks_.push_back(chunks_of_move(i));
@@ -96,17 +72,17 @@ GpuShardedRank::MoveChunks GpuShardedRank::chunks_of_move(std::int32_t index) {
     const ShardMove& moved = moves()[static_cast<std::size_t>(index)];
     const auto slot = [&](const ShardedLayout& layout, const ShardedParameter& of,
                           std::int64_t rank) {
-        return element(gathered_.at(index), layout.place(of, rank), moved.gathered_dtype);
+        return element(blocks_.gathered.at(index), layout.place(of, rank), moved.gathered_dtype);
     };
     const auto whole = [&](const ShardedParameter& of, std::int64_t rank) {
-        return element(unsharded_.at(of.parameter), of.first_of(rank), moved.gathered_dtype);
+        return element(blocks_.unsharded.at(of.parameter), of.first_of(rank), moved.gathered_dtype);
     };
     std::vector<TensorPlace> in;
     std::vector<TensorPlace> out;
     std::vector<TensorPlace> reduced;
     std::vector<TensorPlace> placed;
     for (const ShardedParameter& of : moved.layout.parameters) {
-        in.push_back({.tensor = shards_.at(of.parameter),
+        in.push_back({.tensor = blocks_.shards.at(of.parameter),
                       .place = slot(moved.layout, of, place().rank),
                       .numel = of.part});
         for (std::int64_t rank = 0; rank < place().ranks; ++rank) {
@@ -116,8 +92,8 @@ GpuShardedRank::MoveChunks GpuShardedRank::chunks_of_move(std::int32_t index) {
                            .numel = of.part});
             reduced.push_back(
                 {.tensor = element(gradients_.gradient(of.parameter), of.first_of(rank), dtype),
-                 .place =
-                     element(reduced_.at(index), moved.layout.place(of, rank), moved.reduced_dtype),
+                 .place = element(blocks_.reduced.at(index), moved.layout.place(of, rank),
+                                  moved.reduced_dtype),
                  .numel = of.numel_of(rank)});
         }
         placed.push_back({.tensor = own_.gradient(of.parameter),
@@ -145,11 +121,8 @@ GpuShardedRank::MoveChunks GpuShardedRank::chunks_of_move(std::int32_t index) {
 }
 
 std::int64_t GpuShardedRank::peak_memory_bytes() const {
-    std::int64_t bytes =
-        kernels_.memory_bytes() + optimizer_.memory_bytes() + messages_.peak_memory_bytes();
-    for (const Blocks* blocks : {&shards_, &unsharded_, &gathered_, &reduced_, &kept_}) {
-        bytes += blocks->size_bytes();
-    }
+    std::int64_t bytes = kernels_.memory_bytes() + optimizer_.memory_bytes() +
+                         messages_.peak_memory_bytes() + blocks_.size_bytes();
     for (const GpuGradientBuffers* buffers : {&gradients_, &own_}) {
         for (const DeviceMemory* memory : buffers->blocks()) {
             bytes += memory->size_bytes();
@@ -164,7 +137,7 @@ void GpuShardedRank::write_shard(const KnownParameter& known, std::int64_t first
     host_.resize(static_cast<std::size_t>(bytes));
     write_known_parameter(host_.data(), known, first, count);
     if (bytes > 0) {
-        copy_to_device(shards_.at(known.parameter), host_.data(), bytes);
+        copy_to_device(blocks_.shards.at(known.parameter), host_.data(), bytes);
     }
 }
 
@@ -178,7 +151,7 @@ const void* GpuShardedRank::downloaded(const std::byte* from, Bytes size) {
 }
 
 const void* GpuShardedRank::gathered_values(std::int32_t parameter) {
-    return downloaded(unsharded_.at(parameter), gathered_size(parameter));
+    return downloaded(blocks_.unsharded.at(parameter), gathered_size(parameter));
 }
 
 const void* GpuShardedRank::own_gradient_values(std::int32_t parameter) {
@@ -324,7 +297,8 @@ void GpuShardedRank::reduce_in(const ShardedCall& call, const GpuStream& stream)
 
 std::byte* GpuShardedRank::own_reduced(std::int32_t index) const {
     const ShardMove& moved = moves()[static_cast<std::size_t>(index)];
-    return element(reduced_.at(index), place().rank * moved.layout.part, moved.reduced_dtype);
+    return element(blocks_.reduced.at(index), place().rank * moved.layout.part,
+                   moved.reduced_dtype);
 }
 
 // PyTorch adds parameter by parameter, too.
@@ -333,11 +307,11 @@ void GpuShardedRank::place_reduced(const ShardedCall& call, const GpuStream& str
     const ShardedLayout& layout = moved.layout;
     std::byte* own = own_reduced(call.move);
     if (call.placing == Placing::keeps && call.micro_step == 0) {
-        launch_copy(stream.get(), kept_.at(call.move), moved.reduced_dtype, own,
+        launch_copy(stream.get(), blocks_.kept.at(call.move), moved.reduced_dtype, own,
                     moved.reduced_dtype, layout.part, 1.0);
     } else if (call.placing == Placing::keeps) {
-        launch_add(stream.get(), kept_.at(call.move), moved.reduced_dtype, own, moved.reduced_dtype,
-                   layout.part);
+        launch_add(stream.get(), blocks_.kept.at(call.move), moved.reduced_dtype, own,
+                   moved.reduced_dtype, layout.part);
     } else if (call.placing == Placing::adds) {
         for (const ShardedParameter& of : layout.parameters) {
             launch_add(stream.get(), own_.gradient(of.parameter), moved.dtype,
@@ -397,7 +371,7 @@ void GpuShardedRank::gather(const ShardedCall& call, const StepStamps::Collectiv
     const Gathering among = gathering(call);
     NcclCommunicator& with = among.among_fewer ? with_.gathering : with_.sharing;
     const Bytes part = among.layout.part * element_size(move(call).gathered_dtype);
-    std::byte* all = gathered_.at(call.move);
+    std::byte* all = blocks_.gathered.at(call.move);
     put(events, stream, [&] { with.all_gather(all + among.rank * part.count, all, part, stream); });
     end(call, events, stream);
 }
@@ -410,7 +384,7 @@ void GpuShardedRank::reduce(const ShardedCall& call, const StepStamps::Collectiv
         reduce_in(call, stream);
     }
     put(events, stream, [&] {
-        with_.sharing.reduce_scatter_sum(reduced_.at(call.move), move(call).layout.part,
+        with_.sharing.reduce_scatter_sum(blocks_.reduced.at(call.move), move(call).layout.part,
                                          move(call).reduced_dtype, stream);
     });
     end(call, events, stream);
@@ -429,8 +403,8 @@ void GpuShardedRank::all_reduce(const ShardedCall& call,
     }
     std::byte* own = own_reduced(call.move);
     if (call.takes_kept) {
-        launch_add(stream.get(), own, moved.reduced_dtype, kept_.at(call.move), moved.reduced_dtype,
-                   moved.layout.part);
+        launch_add(stream.get(), own, moved.reduced_dtype, blocks_.kept.at(call.move),
+                   moved.reduced_dtype, moved.layout.part);
     }
     put(events, stream, [&] {
         with_.replicas.all_reduce(own, moved.layout.part, moved.reduced_dtype, Reduction::sum,

@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "hw/compute/gradient_buffers.h"
-#include "hw/compute/memory_blocks.h"
 #include "hw/gpu/chunk_table.h"
 #include "hw/gpu/gpu_kernels.h"
 #include "hw/gpu/runtime/device_memory.h"
@@ -21,6 +20,7 @@
 #include "hw/nccl/gpu_messages.h"
 #include "hw/nccl/nccl_communicator.h"
 #include "hw/nccl/step_stamps.h"
+#include "hw/rank/shard_blocks.h"
 #include "hw/rank/shard_communicators.h"
 #include "hw/rank/sharded_replay_rank.h"
 #include "sim/scenario/scenario.h"
@@ -55,8 +55,6 @@ class GpuShardedRank : public ShardedReplayRank {
     [[nodiscard]] std::int64_t peak_memory_bytes() const override;
 
   private:
-    using Blocks = MemoryBlocks<DeviceMemory>;
-
     // Which tensors, and where in what is moved, by move.
     struct MoveChunks {
         ChunkTable gather_in;
@@ -113,11 +111,7 @@ class GpuShardedRank : public ShardedReplayRank {
     GpuMessages messages_;  // has the stream of all-gathers and reduce-scatters
     GpuStream between_replicas_;
     GpuStream placing_;
-    Blocks shards_;     // by parameter
-    Blocks unsharded_;  // by parameter
-    Blocks gathered_;   // by move
-    Blocks reduced_;    // by move
-    Blocks kept_;       // by move
+    ShardBlocks<DeviceMemory> blocks_;
     std::vector<MoveChunks> chunks_;
     GpuGradientBuffers gradients_;
     GpuKernels kernels_;

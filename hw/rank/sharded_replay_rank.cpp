@@ -81,7 +81,7 @@ ShardedReplayRank::ShardedReplayRank(const Scenario& scenario, const Workload& w
 void ShardedReplayRank::begin_step(const ShardedReplay& replay, std::int64_t number,
                                    Communicate communicate) {
     if (moved_ != replay.moves || !(plan_ == replay.plan)) {
-        arrange_moves(replay);
+        take_moves(replay);
         lay_out();
     }
     communicate_ = communicate;
@@ -91,7 +91,7 @@ void ShardedReplayRank::begin_step(const ShardedReplay& replay, std::int64_t num
     prepare(replay);
 }
 
-void ShardedReplayRank::arrange_moves(const ShardedReplay& replay) {
+void ShardedReplayRank::take_moves(const ShardedReplay& replay) {
     plan_ = replay.plan;
     moved_ = replay.moves;
     moves_ = transformed(moved_, [&](const std::vector<std::int32_t>& parameters) {
@@ -119,6 +119,19 @@ ShardedReplayRank::Gathering ShardedReplayRank::gathering(const ShardedCall& cal
         return {move(call).fewer, place_.rank % place_.fewer, place_.fewer, true};
     }
     return {move(call).layout, place_.rank, place_.ranks, false};
+}
+
+std::vector<Bytes> ShardedReplayRank::move_sizes(DType ShardMove::*dtype,
+                                                 std::int64_t parts) const {
+    return transformed(moves_, [&](const ShardMove& move) {
+        return parts * move.layout.part * element_size(move.*dtype);
+    });
+}
+
+SyncSettings ShardedReplayRank::without_buckets() {
+    SyncRequest none;
+    none.strategy = Strategy::none;
+    return settings_of_replay(none);
 }
 
 Bytes ShardedReplayRank::gathered_size(std::int32_t parameter) const {

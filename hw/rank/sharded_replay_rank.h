@@ -9,6 +9,7 @@
 #include "hw/compute/kernel_plan.h"
 #include "hw/compute/known_parameters.h"
 #include "hw/compute/sharded_layout.h"
+#include "hw/rank/shard_blocks.h"
 #include "hw/rank/shard_place.h"
 #include "hw/rank/sharded_device.h"
 #include "sim/scenario/scenario.h"
@@ -66,6 +67,27 @@ class ShardedReplayRank : public ShardedDevice {
     // The parameter, with what is padded, when all of it has been gathered; and its part of a rank.
     [[nodiscard]] Bytes gathered_size(std::int32_t parameter) const;
     [[nodiscard]] Bytes shard_size(std::int32_t parameter) const;
+    // Room for every parameter, and for every move of moves(). Throw std::bad_alloc.
+    template <typename Memory>
+    void arrange_parameters(ShardBlocks<Memory>& blocks) const {
+        std::vector<Bytes> shards;
+        std::vector<Bytes> whole;
+        for (std::int32_t i = 0; i < static_cast<std::int32_t>(own_gradients_.size()); ++i) {
+            shards.push_back(shard_size(i));
+            whole.push_back(gathered_size(i));
+        }
+        blocks.shards.arrange(shards);
+        blocks.unsharded.arrange(whole);
+    }
+    template <typename Memory>
+    void arrange_moves(ShardBlocks<Memory>& blocks) const {
+        const auto placing = moves_one_by_one_ ? BlockPlacing::together : BlockPlacing::apart;
+        blocks.gathered.arrange(move_sizes(&ShardMove::gathered_dtype, place_.ranks), placing);
+        blocks.reduced.arrange(move_sizes(&ShardMove::reduced_dtype, place_.ranks), placing);
+        blocks.kept.arrange(move_sizes(&ShardMove::reduced_dtype, place_.replicas > 1 ? 1 : 0));
+    }
+    // Gradients by themselves, none a view.
+    [[nodiscard]] static SyncSettings without_buckets();
     [[nodiscard]] const ShardGroup& group_of(std::int32_t parameter) const {
         return plan_.groups[plan_.group_of[static_cast<std::size_t>(parameter)]];
     }
@@ -97,7 +119,9 @@ class ShardedReplayRank : public ShardedDevice {
     virtual const void* gathered_values(std::int32_t parameter) = 0;
     virtual const void* own_gradient_values(std::int32_t parameter) = 0;
 
-    void arrange_moves(const ShardedReplay& replay);
+    void take_moves(const ShardedReplay& replay);
+    // So many parts of each.
+    [[nodiscard]] std::vector<Bytes> move_sizes(DType ShardMove::*dtype, std::int64_t parts) const;
     void write_shards();
     void check_after(const ShardedReplay& replay, const ShardedCall& call, StepCheck& check);
     void check_gathered(std::int32_t parameter, StepCheck& check);
