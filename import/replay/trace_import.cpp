@@ -9,6 +9,7 @@
 
 #include "import/replay/arrival.h"
 #include "import/replay/scenario_document.h"
+#include "import/replay/sharded_document.h"
 #include "import/replay/training_form.h"
 #include "sim/base/transformed.h"
 
@@ -120,7 +121,12 @@ void report_device(const TracedRun& run, const TraceImport& result, Findings& fi
                          step.unreduced);
     }
     report_stalls(step, findings);
-    if (!step.side_streams.empty()) {
+    if (result.sharding && !step.side_streams.empty()) {
+        findings.missing("streams",
+                         "what the busiest stream waits for on {} more ({}) is kept in place, as "
+                         "its own time",
+                         step.side_streams.size(), fmt::join(step.side_streams, ", "));
+    } else if (!step.side_streams.empty()) {
         findings.found("streams",
                        "what the step runs on {} more ({}) is simulated, as the busiest stream "
                        "waits for it; what waits for what is told from the times",
@@ -161,6 +167,25 @@ void report_other_collectives(const TracedRun& run, Findings& findings) {
     finding.weakens = kept ? Weakens::nothing : Weakens::scenario;
 }
 
+void import_sharded(const TraceImportRequest& request, TraceImport& result) {
+    TracedRun& run = *result.run;
+    Findings& findings = result.findings;
+    if (request.undisturbed) {
+        throw InputError("--undisturbed", "",
+                         "a trace of all-reduces, beside which kernels are slowed",
+                         "one of FSDP2");
+    }
+    result.sharding = traced_sharding(run, result.model, request.ranks, findings);
+    result.ranks = result.sharding->ranks;
+    result.summary = summary_of(run, {});
+    result.scenario = sharded_document(run, *result.sharding, findings);
+    report_device(run, result, findings);
+    if (run.rank().has_device) {
+        findings.assumed("undisturbed",
+                         "what collectives cost the kernels beside them is in the kernels' times");
+    }
+}
+
 }  // namespace
 
 TraceImport import_trace(std::vector<TracedRank> ranks, TraceImportRequest request) {
@@ -183,9 +208,13 @@ TraceImport import_trace(std::vector<TracedRank> ranks, TraceImportRequest reque
     result.longest = (*longest)->length;
     result.account = traced_account(run);
     result.typical = step_of_about(result.step, run.alike());
+    result.model = std::move(request.model);
+    if (is_fully_sharded(run.first())) {
+        import_sharded(request, result);
+        return result;
+    }
     refuse_sharded(run);
     find_group(run, findings);
-    result.model = std::move(request.model);
     std::vector<Gradient>& gradients = result.gradients;
     gradients = traced_gradients(run, result.model, findings);
     complete_sizes(run, gradients, findings);

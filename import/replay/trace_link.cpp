@@ -21,7 +21,8 @@ namespace bucketwise {
 namespace {
 
 // One number per size; without all ranks' traces it is as uncertain as waiting for them is.
-std::vector<LinkPoint> link_points(const WireTimes& wire_us, std::int64_t ranks) {
+std::vector<LinkPoint> link_points(const WireTimes& wire_us, std::int64_t ranks,
+                                   CollectiveKind kind) {
     constexpr double uncertain = 0.1;
     std::vector<LinkPoint> points;
     for (const auto& [size, times] : wire_us) {
@@ -31,7 +32,8 @@ std::vector<LinkPoint> link_points(const WireTimes& wire_us, std::int64_t ranks)
                               .size = size,
                               .median_us = median,
                               .standard_error_us = uncertain * median,
-                              .samples = static_cast<std::int64_t>(times.size())});
+                              .samples = static_cast<std::int64_t>(times.size()),
+                              .kind = kind});
         }
     }
     return points;
@@ -39,7 +41,7 @@ std::vector<LinkPoint> link_points(const WireTimes& wire_us, std::int64_t ranks)
 
 // A single size tells a bandwidth.
 Segment segment_through(const LinkPoint& point) {
-    const WireCost cost = wire_cost(CollectiveKind::all_reduce, Algorithm::ring, point.ranks);
+    const WireCost cost = wire_cost(point.kind, Algorithm::ring, point.ranks);
     const double share =
         static_cast<double>(cost.wire.numerator) / static_cast<double>(cost.wire.denominator);
     const double bytes = share * static_cast<double>(point.size.count);
@@ -47,6 +49,30 @@ Segment segment_through(const LinkPoint& point) {
     segment.bandwidth =
         BytesPerSecond{std::max<std::int64_t>(std::llround(bytes / point.median_us * 1e6), 1)};
     return segment;
+}
+
+std::vector<Segment> segments_through(const std::vector<LinkPoint>& points,
+                                      const std::string& file, const char* collectives,
+                                      std::vector<Caveat>& caveats) {
+    std::vector<Segment> segments;
+    if (points.size() > 1) {
+        LinkFit fit = fit_link(Algorithm::ring, points, file);
+        segments = std::move(fit.segments);
+        for (std::string& weakness : fit.weaknesses) {
+            caveats.push_back({.text = std::move(weakness)});
+        }
+    } else {
+        segments = {segment_through(points.front())};
+        caveats.push_back(
+            {.text = fmt::format("its {} were all of {} bytes, which tell a bandwidth, but "
+                                 "no latency: what others take is an extrapolation",
+                                 collectives, points.front().size.count)});
+    }
+    // A few steps do not tell how sure they are.
+    for (Segment& segment : segments) {
+        segment.errors.reset();
+    }
+    return segments;
 }
 
 WireTimes wire_times(const TraceImport& imported) {
@@ -73,13 +99,43 @@ struct OverlapCost {
     bool is_assumed = false;  // and not measured
 };
 
+// Of FSDP2's: all-reduces, which few runs have, are taken to be as all-gathers a hop.
+std::optional<LinkParameters> sharded_link(const TracedSharding& sharding,
+                                           const std::string& file) {
+    std::map<CollectiveKind, WireTimes> times;
+    for (const TracedShardCollective& collective : sharding.collectives) {
+        std::vector<double>& of_size = times[collective.kind][collective.bytes];
+        of_size.insert(of_size.end(), collective.wire_us.begin(), collective.wire_us.end());
+    }
+    const auto points_of = [&](CollectiveKind kind) {
+        return link_points(times[kind], sharding.shard_ranks, kind);
+    };
+    const std::vector<LinkPoint> gathers = points_of(CollectiveKind::all_gather);
+    const std::vector<LinkPoint> scatters = points_of(CollectiveKind::reduce_scatter);
+    if (gathers.empty() || scatters.empty()) {
+        return std::nullopt;
+    }
+    LinkParameters link;
+    link.segments = segments_through(gathers, file, "all-gathers", link.caveats);
+    link.reduce_scatter.segments =
+        segments_through(scatters, file, "reduce-scatters", link.caveats);
+    link.provenance.ranks = sharding.shard_ranks;
+    link.provenance.smallest_message = std::min(gathers.front().size, scatters.front().size);
+    link.provenance.largest_message = std::max(gathers.back().size, scatters.back().size);
+    link.provenance.samples = std::ssize(gathers) + std::ssize(scatters);
+    return link;
+}
+
 LinkParameters fitted_link(const TraceImport& imported, const OverlapCost& cost) {
     const TracedRank& rank = imported.run->rank();
+    const char* const collectives = imported.sharding ? "collectives" : "all-reduces";
     std::optional<LinkParameters> link =
-        link_through(wire_times(imported), imported.ranks, rank.file);
+        imported.sharding ? sharded_link(*imported.sharding, rank.file)
+                          : link_through(wire_times(imported), imported.ranks, rank.file);
     if (!link) {
         throw InputError(rank.file, "/traceEvents",
-                         "all-reduces on a communication stream, or a link (--link)", "neither");
+                         fmt::format("{} on a communication stream, or a link (--link)", collectives),
+                         "neither");
     }
     if (cost.interference.empty()) {
         link->ctas = thread_blocks(imported);  // by which it is assumed
@@ -92,8 +148,10 @@ LinkParameters fitted_link(const TraceImport& imported, const OverlapCost& cost)
     link->provenance.versions = rank.nccl_version.empty() ? "" : "NCCL " + rank.nccl_version;
     std::ranges::copy(caveats_of(imported.findings, Weakens::link),
                       std::back_inserter(link->caveats));
-    link->provenance.source = "all-reduces of " + rank.profile + ", least times" +
-                              (cost.is_assumed ? "; what they cost computing is assumed" : "");
+    link->provenance.source =
+        fmt::format("{} of {}, {} times{}", collectives, rank.profile,
+                    imported.sharding && !rank.has_device ? "mean" : "least",
+                    cost.is_assumed ? "; what they cost computing is assumed" : "");
     return *link;
 }
 
@@ -103,7 +161,7 @@ Scenario with_link(TraceImport& imported, const std::optional<std::string>& link
         imported.scenario, link, imported.ranks, [&] { return fitted_link(imported, cost); },
         read_file);
     return parse_scenario(imported.scenario, imported.run->ranks.front().file + " as a scenario",
-                          read_file);
+                          read_file, StrategyKinds::all);
 }
 
 std::int64_t to_ppm(double factor) {
@@ -164,29 +222,12 @@ void take_out_interference(const LinkParameters& link, TraceImport& imported) {
 
 std::optional<LinkParameters> link_through(const WireTimes& wire_us, std::int64_t ranks,
                                            const std::string& file) {
-    const std::vector<LinkPoint> points = link_points(wire_us, ranks);
+    const std::vector<LinkPoint> points = link_points(wire_us, ranks, CollectiveKind::all_reduce);
     if (points.empty()) {
         return std::nullopt;
     }
     LinkParameters link;
-    if (points.size() > 1) {
-        LinkFit fit = fit_link(Algorithm::ring, points, file);
-        link.segments = std::move(fit.segments);
-        for (std::string& weakness : fit.weaknesses) {
-            link.caveats.push_back({.text = std::move(weakness)});
-        }
-    } else {
-        link.segments = {segment_through(points.front())};
-        link.caveats.push_back(
-            {.text =
-                 fmt::format("its all-reduces were all of {} bytes, which tell a bandwidth, but "
-                             "no latency: what others take is an extrapolation",
-                             points.front().size.count)});
-    }
-    // A few steps do not tell how sure they are.
-    for (Segment& segment : link.segments) {
-        segment.errors.reset();
-    }
+    link.segments = segments_through(points, file, "all-reduces", link.caveats);
     // Kernels and all-reduces were timed side by side: what they cost each other is in their times.
     link.interference = constant_interference({});
     link.provenance.ranks = ranks;
@@ -217,8 +258,8 @@ void put_link(Json& scenario, const std::optional<std::string>& link, std::int64
 
 Scenario connect(TraceImport& imported, const std::optional<std::string>& link,
                  const FileReader& read_file) {
-    if (!imported.run->rank().has_device) {
-        // What computing and all-reduces cost each other is in their times.
+    if (!imported.run->rank().has_device || imported.sharding) {
+        // What computing and collectives cost each other is in their times.
         return with_link(imported, link, {constant_interference({})}, read_file);
     }
     Scenario scenario = with_link(imported, link, {}, read_file);

@@ -16,10 +16,10 @@
 
 namespace bucketwise {
 
-// What all-reduces took once every rank was there, in microseconds, by size.
+// What collectives of one kind took once every rank was there, in microseconds, by size.
 using WireTimes = std::map<Bytes, std::vector<double>>;
 
-// A link through the median time of each size, in terms of a ring: what NCCL and Gloo mostly run,
+// A link through the median time of each size of all-reduces, in terms of a ring: what NCCL and Gloo mostly run,
 // and as good as any other for this number of ranks, which is above 1. Nothing without a time above
 // 0. Of its provenance only ranks, messages and samples are set. `file` is for messages only.
 std::optional<LinkParameters> link_through(const WireTimes& wire_us, std::int64_t ranks,

@@ -1,0 +1,143 @@
+#include "import/replay/typical_step.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include <nlohmann/json.hpp>
+
+#include "import/replay/traced_gradients.h"
+#include "import/source/plain_text.h"
+#include "sim/text/passed_on.h"
+
+namespace bucketwise {
+namespace {
+
+// The side stream that the compute stream waits for there in most steps; 0: none.
+std::int32_t most_common_after(const Steps& steps, std::vector<StepMark> TracedStep::*pass,
+                               std::size_t mark) {
+    std::map<std::int32_t, std::ptrdiff_t> counts;
+    for (const TracedStep* step : steps) {
+        ++counts[(step->*pass)[mark].after];
+    }
+    const auto most = std::ranges::max_element(counts, {}, [](const auto& c) { return c.second; });
+    return 2 * most->second > std::ssize(steps) ? most->first : 0;
+}
+
+// Every mark at its median over the steps, scaled so that the whole is as long as the median step:
+// medians of many parts sum to less.
+std::vector<StepMark> typical_marks(const Steps& steps, std::vector<StepMark> TracedStep::*pass) {
+    std::vector<StepMark> marks = steps.front()->*pass;
+    const auto settle = [&](Duration StepMark::*part) {
+        const Duration whole = median_of(steps, [&](const TracedStep* step) {
+            Duration total{0};
+            for (const StepMark& mark : step->*pass) {
+                total += mark.*part;
+            }
+            return total;
+        });
+        Duration sum{0};
+        for (std::size_t i = 0; i < marks.size(); ++i) {
+            marks[i].*part =
+                median_of(steps, [&](const TracedStep* step) { return (step->*pass)[i].*part; });
+            sum += marks[i].*part;
+        }
+        if (sum > Duration{0}) {
+            const double factor =
+                static_cast<double>(whole.count()) / static_cast<double>(sum.count());
+            for (StepMark& mark : marks) {
+                mark.*part =
+                    Duration{std::llround(static_cast<double>((mark.*part).count()) * factor)};
+            }
+        }
+    };
+    settle(&StepMark::host);
+    settle(&StepMark::device);
+    settle(&StepMark::stall);
+    settle(&StepMark::until_wait);
+    settle(&StepMark::beside);
+    const auto in_most = [&](std::size_t i, const auto& holds) {
+        return 2 * std::ranges::count_if(
+                       steps, [&](const TracedStep* step) { return holds((step->*pass)[i]); }) >
+               std::ssize(steps);
+    };
+    for (std::size_t i = 0; i < marks.size(); ++i) {
+        marks[i].host_waits = in_most(i, [](const StepMark& mark) { return mark.host_waits; });
+        marks[i].after_compute =
+            in_most(i, [](const StepMark& mark) { return mark.after_compute; });
+        marks[i].after = most_common_after(steps, pass, i);
+    }
+    return marks;
+}
+
+bool same_kinds(const std::vector<StepMark>& marks, const std::vector<StepMark>& others) {
+    return std::ranges::equal(marks, others, {}, &StepMark::kind, &StepMark::kind);
+}
+
+// Issuing a collective that blocks the host is part of what it takes.
+bool blocks_host(const TracedRun& run, const TracedCollective& collective) {
+    return !run.rank().has_device && collective.module != no_module;
+}
+
+}  // namespace
+
+bool is_simulated(const TracedRun& run, const StepMark& mark) {
+    const TracedCollective* const collective = run.first().collective_of(mark);
+    return collective != nullptr &&
+           (collective->module != no_module || collective->sends_buffers() ? collective->bytes.count > 0
+                                        : is_reduction(run, run.first(), *collective) ||
+                                              is_unused_map(run.first(), *collective));
+}
+
+TypicalStep typical_step(const TracedRun& run) {
+    TypicalStep typical{.forward = typical_marks(run.alike(), &TracedStep::forward),
+                        .backward = typical_marks(run.alike(), &TracedStep::backward)};
+    if (std::ranges::all_of(run.alike(), [&](const TracedStep* step) {
+            return same_kinds(step->optimizer, run.first().optimizer);
+        })) {
+        typical.optimizer = typical_marks(run.alike(), &TracedStep::optimizer);
+    }
+    std::vector<Duration> copies;
+    std::vector<Duration> issues;
+    for (const std::vector<StepMark>* pass : {&typical.forward, &typical.backward}) {
+        for (const StepMark& mark : *pass) {
+            if (mark.is_copy()) {
+                copies.push_back(mark.host);
+            } else if (is_simulated(run, mark) && !blocks_host(run, *run.first().collective_of(mark))) {
+                issues.push_back(run.rank().has_device ? mark.host : mark.device);
+            }
+        }
+    }
+    if (!copies.empty()) {
+        typical.copy_launch = median(copies);
+    }
+    if (!issues.empty()) {
+        typical.host_issue = median(issues);
+    }
+    return typical;
+}
+
+double rounded_us(Duration time) {
+    return std::round(to_us(time) * 1e3) / 1e3;
+}
+double rounded_ms(Duration time) {
+    return std::round(to_ms(time) * 1e6) / 1e6;
+}
+
+std::string scenario_name(const std::string& file) {
+    constexpr std::size_t longest = 150;
+    const std::string name = plain_text(file_name(file), longest);
+    return name.empty() ? "trace" : name;
+}
+
+Duration CarriedTime::with(Duration host) {
+    const Duration with_carry = std::max(host + carry_, Duration{0});
+    carry_ += host - with_carry;
+    return with_carry;
+}
+
+Json operation_json(const std::string& name, Duration host, Duration device) {
+    return {{"name", name}, {"host_us", rounded_us(host)}, {"device_us", rounded_us(device)}};
+}
+
+}  // namespace bucketwise
