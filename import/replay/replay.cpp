@@ -113,7 +113,8 @@ std::string difference_text(const Replay& replay) {
     std::vector<std::pair<const char*, Duration>> parts{
         {"computing", over(&StepAccount::computing)},
         {"waiting for launches", over(&StepAccount::launching)},
-        {"waiting for all-reduces and the ranks that are late for them",
+        {replay.sharded ? "waiting for collectives and the ranks that are late for them"
+                        : "waiting for all-reduces and the ranks that are late for them",
          over(&StepAccount::communicating)},
         {"waiting for other streams", over(&StepAccount::others)}};
     const auto size = [](const auto& part) { return std::max(part.second, -part.second); };

@@ -21,6 +21,8 @@ class ShardedDocument {
     ShardedDocument(const TracedRun& run, const TracedSharding& sharding, Findings& findings)
         : run_(run), sharding_(sharding), typical_(typical_step(run)) {
         find_copy_rate(findings);
+        find_issue();
+        begin_with_batch();
     }
 
     [[nodiscard]] Duration late() const { return late_; }
@@ -38,11 +40,7 @@ class ShardedDocument {
         } else {
             workload["host_is_device"] = true;
         }
-        Json step{{"optimizer_ms", rounded_ms(run_.typical(&TracedStep::optimizer_device))}};
-        if (has_device) {
-            step["optimizer_launch_ms"] =
-                rounded_ms(carry_.with(run_.typical(&TracedStep::optimizer_host)));
-        }
+        Json step = step_json(workload);
         add_if(run_.first().micro_steps > 1, step, "accumulation", run_.first().micro_steps);
         return {{"name", scenario_name(run_.rank().file)},
                 {"workload", std::move(workload)},
@@ -54,6 +52,57 @@ class ShardedDocument {
     }
 
   private:
+    // A group whose backward ends only with all of it has the batch as its input. The simulator
+    // takes it for that which forward begins with.
+    void begin_with_batch() {
+        const std::vector<std::int32_t>& last = run_.first().shards.left_last;
+        const auto has_batch = [&](const StepMark& mark) {
+            return std::ranges::find(last, mark.module) != last.end();
+        };
+        const auto first = std::ranges::find_if(typical_.forward, has_batch);
+        for (auto mark = typical_.forward.begin(); first != typical_.forward.end() && mark != first;
+             ++mark) {
+            mark->module = first->module;
+        }
+    }
+
+    // What issuing a collective takes the host, without the launch of the copy before it.
+    void find_issue() {
+        std::vector<Duration> issues;
+        for (const std::vector<StepMark>* pass : {&typical_.forward, &typical_.backward}) {
+            for (const StepMark& mark : *pass) {
+                if (mark.kind == MarkKind::collective && run_.rank().has_device) {
+                    const Duration copy =
+                        is_gathered_ahead(mark) ? typical_.copy_launch : Duration{0};
+                    issues.push_back(std::max(mark.host - copy, Duration{0}));
+                }
+            }
+        }
+        typical_.host_issue =
+            issues.empty() ? std::nullopt : std::optional(median(std::move(issues)));
+    }
+
+    // What the optimizer takes, or, where the host waits in it, all it does.
+    Json step_json(Json& workload) {
+        const Duration host = run_.typical(&TracedStep::optimizer_host);
+        if (std::ranges::any_of(typical_.optimizer, &StepMark::host_waits)) {
+            Duration listed{0};
+            for (const StepMark& mark : typical_.optimizer) {
+                listed += mark.host + mark.until_wait;
+            }
+            Json operations = operations_json(typical_.optimizer);
+            operations.push_back(
+                operation_json("until the next step", carry_.with(host - listed)));
+            workload["optimizer_operations"] = std::move(operations);
+            return Json::object();
+        }
+        Json step{{"optimizer_ms", rounded_ms(run_.typical(&TracedStep::optimizer_device))}};
+        if (run_.rank().has_device) {
+            step["optimizer_launch_ms"] = rounded_ms(carry_.with(host));
+        }
+        return step;
+    }
+
     void find_copy_rate(Findings& findings) {
         Duration time{0};
         for (const std::vector<StepMark>* pass : {&typical_.forward, &typical_.backward}) {
@@ -64,8 +113,7 @@ class ShardedDocument {
         if (time <= Duration{0} || sharding_.copied.count <= 0) {
             return;
         }
-        typical_.copy_gb_per_s =
-            static_cast<double>(sharding_.copied.count) / to_us(time) / 1e3;
+        typical_.copy_gb_per_s = static_cast<double>(sharding_.copied.count) / to_us(time) / 1e3;
         findings.found("copies", "{:.1f} MiB into and out of what is gathered and reduced, at {:.1f} GB/s",
                        to_mib(sharding_.copied), *typical_.copy_gb_per_s);
     }
@@ -102,7 +150,7 @@ class ShardedDocument {
             if (mark.is_copy() || mark.kind == MarkKind::collective ||
                 mark.kind == MarkKind::beside) {
                 carry_.add(mark.host - simulated_host(mark));
-            } else if (mark.kind == MarkKind::ready) {
+            } else if (mark.kind == MarkKind::ready && ready_ < sharding_.gradients.size()) {
                 add_ready(mark, list);
             } else if (mark.host > Duration{0} || mark.device > Duration{0}) {
                 list.push_back(operation_json(name_in(mark.module, mark.name),
@@ -115,6 +163,13 @@ class ShardedDocument {
             }
         }
         return list;
+    }
+
+    // From streams of its own, on which its copy in is launched, too.
+    [[nodiscard]] bool is_gathered_ahead(const StepMark& mark) const {
+        const TracedCollective* const collective = run_.first().collective_of(mark);
+        return collective != nullptr && sharding_.has(*collective) && collective->gathers() &&
+               !sharding_.request.asynchronous_unshard && typical_.copy_gb_per_s;
     }
 
     // What the wire does not explain is for ranks that are late.
@@ -131,10 +186,15 @@ class ShardedDocument {
     }
 
     [[nodiscard]] Duration simulated_host(const StepMark& mark) const {
-        return !run_.rank().has_device   ? mark.host
-               : mark.is_copy()          ? typical_.copy_launch
-               : is_simulated(run_, mark) ? typical_.host_issue.value_or(Duration{0})
-                                          : Duration{0};
+        if (!run_.rank().has_device) {
+            return mark.host;
+        }
+        const Duration copy =
+            mark.is_copy() || is_gathered_ahead(mark) ? typical_.copy_launch : Duration{0};
+        const TracedCollective* const collective = run_.first().collective_of(mark);
+        return collective != nullptr && sharding_.has(*collective)
+                   ? copy + typical_.host_issue.value_or(Duration{0})
+                   : copy;
     }
 
     void add_ready(const StepMark& mark, Json& list) {

@@ -209,7 +209,7 @@ TraceImport import_trace(std::vector<TracedRank> ranks, TraceImportRequest reque
     result.account = traced_account(run);
     result.typical = step_of_about(result.step, run.alike());
     result.model = std::move(request.model);
-    if (is_fully_sharded(run.first())) {
+    if (run.first().is_fully_sharded()) {
         import_sharded(request, result);
         return result;
     }

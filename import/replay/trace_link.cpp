@@ -99,7 +99,7 @@ struct OverlapCost {
     bool is_assumed = false;  // and not measured
 };
 
-// Of FSDP2's: all-reduces, which few runs have, are taken to be as all-gathers a hop.
+// Of FSDP2's. Where it all-reduces nothing, an all-reduce is taken to be as an all-gather a hop.
 std::optional<LinkParameters> sharded_link(const TracedSharding& sharding,
                                            const std::string& file) {
     std::map<CollectiveKind, WireTimes> times;
@@ -117,6 +117,13 @@ std::optional<LinkParameters> sharded_link(const TracedSharding& sharding,
     }
     LinkParameters link;
     link.segments = segments_through(gathers, file, "all-gathers", link.caveats);
+    if (const std::vector<LinkPoint> reductions =
+            link_points(times[CollectiveKind::all_reduce], sharding.ranks / sharding.shard_ranks,
+                        CollectiveKind::all_reduce);
+        !reductions.empty()) {
+        link.all_gather.segments = std::exchange(
+            link.segments, segments_through(reductions, file, "all-reduces", link.caveats));
+    }
     link.reduce_scatter.segments =
         segments_through(scatters, file, "reduce-scatters", link.caveats);
     link.provenance.ranks = sharding.shard_ranks;

@@ -16,10 +16,6 @@ namespace bucketwise {
 
 namespace {
 
-bool is_of_shards(const TracedCollective& collective) {
-    return collective.module != no_module;
-}
-
 // The marks of the last micro-step's passes.
 template <typename Visit>
 void for_each_mark(const TracedStep& step, Visit visit) {
@@ -33,11 +29,7 @@ class ShardingReader {
     ShardingReader(const TracedRun& run, const Workload& model,
                    std::optional<std::int64_t> requested, Findings& findings)
         : run_(run), step_(run.first()), model_(model), requested_(requested), findings_(findings) {
-        for (const TracedCollective& collective : step_.collectives) {
-            if (is_of_shards(collective)) {
-                found_.push_back(&collective);
-            }
-        }
+        keep_own_collectives();
     }
 
     TracedSharding read() {
@@ -54,6 +46,15 @@ class ShardingReader {
     }
 
   private:
+    void keep_own_collectives() {
+        found_.clear();
+        for (const TracedCollective& collective : step_.collectives) {
+            if (result_.has(collective)) {
+                found_.push_back(&collective);
+            }
+        }
+    }
+
     [[noreturn]] void refuse(const std::string& expected, const std::string& got) const {
         throw InputError(run_.rank().file, "/traceEvents", expected, got);
     }
@@ -124,14 +125,15 @@ class ShardingReader {
     }
 
     void find_replicas() {
-        const auto reduction = std::ranges::find_if(found_, [](const TracedCollective* one) {
-            return one->name == "allreduce";
-        });
-        const bool is_hybrid = reduction != found_.end();
+        const auto reduction =
+            std::ranges::find_if(step_.collectives, [](const TracedCollective& one) {
+                return one.module != no_module && one.name == "allreduce";
+            });
+        const bool is_hybrid = reduction != step_.collectives.end();
         const std::optional<std::int64_t> world = run_.rank().world_size;
         std::int64_t replicas = 1;
         if (is_hybrid) {
-            replicas = (*reduction)->group_size > 0 ? (*reduction)->group_size
+            replicas = reduction->group_size > 0 ? reduction->group_size
                        : world                      ? *world / result_.shard_ranks
                                                     : 2;
         }
@@ -152,6 +154,7 @@ class ShardingReader {
         if (result_.ranks > result_.shard_ranks) {
             result_.request.strategy = ShardedStrategy::hsdp;
             result_.request.shard_ranks = result_.shard_ranks;
+            keep_own_collectives();
         }
     }
 
@@ -402,7 +405,7 @@ class ShardingReader {
         std::vector<const TracedCollective*> found;
         for (const StepMark& mark : pass) {
             const TracedCollective* const one = step_.collective_of(mark);
-            if (one != nullptr && is_of_shards(*one)) {
+            if (one != nullptr && result_.has(*one)) {
                 found.push_back(one);
             }
         }
@@ -515,9 +518,9 @@ class ShardingReader {
     }
 
     // The k-th of FSDP2's; null: the step has fewer.
-    static const TracedCollective* of_step(const TracedStep& step, std::size_t k) {
+    [[nodiscard]] const TracedCollective* of_step(const TracedStep& step, std::size_t k) const {
         for (const TracedCollective& collective : step.collectives) {
-            if (is_of_shards(collective) && k-- == 0) {
+            if (result_.has(collective) && k-- == 0) {
                 return &collective;
             }
         }
@@ -544,7 +547,7 @@ class ShardingReader {
     }
 
     // How long it ran, or blocked the host that computes.
-    static void add_time(const TracedStep& step, std::size_t k, std::vector<Duration>& times) {
+    void add_time(const TracedStep& step, std::size_t k, std::vector<Duration>& times) const {
         const TracedCollective* const one = of_step(step, k);
         if (one == nullptr || !one->begin) {
             return;
@@ -565,7 +568,7 @@ class ShardingReader {
         std::int64_t bytes = 0;
         for_each_mark(step_, [&](const StepMark& mark) {
             const TracedCollective* const one = step_.collective_of(mark);
-            if (one == nullptr || !is_of_shards(*one) || one->name == "allreduce") {
+            if (one == nullptr || !result_.has(*one) || one->name == "allreduce") {
                 return;
             }
             const std::int64_t elements = whole(*one);
@@ -648,14 +651,23 @@ const TracedShardGroup* TracedSharding::group_of(std::int32_t module,
     return found == groups.end() ? nullptr : &*found;
 }
 
+bool TracedSharding::has(const TracedCollective& collective) const {
+    return collective.module != no_module &&
+           (collective.gathers() || collective.scatters() ||
+            (collective.name == "allreduce" && request.strategy == ShardedStrategy::hsdp));
+}
+
 Duration TracedSharding::wire_of(const TracedStep& step,
                                  const TracedCollective& collective) const {
+    if (!has(collective)) {
+        return Duration{0};
+    }
     std::size_t k = 0;
     for (const TracedCollective& one : step.collectives) {
         if (&one == &collective) {
             break;
         }
-        k += is_of_shards(one) ? 1U : 0U;
+        k += has(one) ? 1U : 0U;
     }
     std::vector<double> of_size;
     for (const TracedShardCollective& one : collectives) {
@@ -664,15 +676,6 @@ Duration TracedSharding::wire_of(const TracedStep& step,
         }
     }
     return of_size.empty() ? Duration{0} : duration_from_us(upper_median(std::move(of_size)));
-}
-
-bool is_fully_sharded(const TracedStep& step) {
-    const auto any = [&](bool (TracedCollective::*is_one)() const) {
-        return std::ranges::any_of(step.collectives, [&](const TracedCollective& collective) {
-            return is_of_shards(collective) && (collective.*is_one)();
-        });
-    };
-    return any(&TracedCollective::gathers) && any(&TracedCollective::scatters);
 }
 
 TracedSharding traced_sharding(const TracedRun& run, const Workload& model,

@@ -51,14 +51,13 @@ struct TracedSharding {
     // Null: it has no group.
     [[nodiscard]] const TracedShardGroup* group_of(std::int32_t module,
                                                    const TracedShards& shards) const;
+    // Whether the collective is one of FSDP2's: all-reduces are where there are replicas.
+    [[nodiscard]] bool has(const TracedCollective& collective) const;
     // What the wire takes for what the collective of a step's moves, the median; 0: nothing tells.
     [[nodiscard]] Duration wire_of(const TracedStep& step, const TracedCollective& collective) const;
 };
 
-// Whether its parameters are gathered and its gradients reduced and scattered by FSDP2's hooks.
-bool is_fully_sharded(const TracedStep& step);
-
-// Precondition: is_fully_sharded(run.first()). `model` has the gradients as the user knows them;
+// Precondition: run.first() is fully sharded. `model` has the gradients as the user knows them;
 // without any the trace has to tell their sizes, or what all-gathers move is shared among them.
 // Throws InputError for what the simulator has nothing for, and where nothing tells the sizes.
 TracedSharding traced_sharding(const TracedRun& run, const Workload& model,

@@ -150,9 +150,10 @@ void refuse_sharded(const TracedRun& run) {
     const Seen reduced =
         seen_of(step, [](const auto& collective) { return collective.reduces_gradients(); });
     throw InputError(
-        run.rank().file, "/traceEvents", "all-reduces of whole gradients (DistributedDataParallel)",
+        run.rank().file, "/traceEvents",
+        "all-reduces of whole gradients (DistributedDataParallel), or PyTorch's fully_shard (FSDP2)",
         fmt::format(
-            "{}: {}{}; sharded gradients are not simulated", sharding_of(step, reduced.count > 0),
+            "{}: {}{}; of what else shards gradients, traces are not read", sharding_of(step, reduced.count > 0),
             text_of(scattered, "reduce-scatter"),
             reduced.count > 0 ? ", and " + text_of(reduced, "all-reduce") + " of shards" : ""));
 }

@@ -74,17 +74,12 @@ bool same_kinds(const std::vector<StepMark>& marks, const std::vector<StepMark>&
     return std::ranges::equal(marks, others, {}, &StepMark::kind, &StepMark::kind);
 }
 
-// Issuing a collective that blocks the host is part of what it takes.
-bool blocks_host(const TracedRun& run, const TracedCollective& collective) {
-    return !run.rank().has_device && collective.module != no_module;
-}
-
 }  // namespace
 
 bool is_simulated(const TracedRun& run, const StepMark& mark) {
     const TracedCollective* const collective = run.first().collective_of(mark);
     return collective != nullptr &&
-           (collective->module != no_module || collective->sends_buffers() ? collective->bytes.count > 0
+           (collective->sends_buffers() ? collective->bytes.count > 0
                                         : is_reduction(run, run.first(), *collective) ||
                                               is_unused_map(run.first(), *collective));
 }
@@ -103,7 +98,7 @@ TypicalStep typical_step(const TracedRun& run) {
         for (const StepMark& mark : *pass) {
             if (mark.is_copy()) {
                 copies.push_back(mark.host);
-            } else if (is_simulated(run, mark) && !blocks_host(run, *run.first().collective_of(mark))) {
+            } else if (is_simulated(run, mark)) {
                 issues.push_back(run.rank().has_device ? mark.host : mark.device);
             }
         }

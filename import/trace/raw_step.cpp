@@ -426,10 +426,10 @@ std::vector<TracedStep> traced_steps(const ProfilerTrace& trace) {
         if (raw.phases.backward_begin_ns >= 0) {
             if (trace.has_device) {
                 fill_device_passes(raw);
-            } else if (raw.step.shards.modules.empty()) {
-                HostPasses(raw).fill();
-            } else {
+            } else if (raw.step.is_fully_sharded()) {
                 ShardedHostPasses(raw).fill();
+            } else {
+                HostPasses(raw).fill();
             }
         }
         TracedStep& step = raw.step;

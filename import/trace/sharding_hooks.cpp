@@ -64,6 +64,9 @@ void ShardingHooks::visit(const ShardingCall& call, std::int64_t begin_ns, std::
         case ShardingHook::leave_forward:
         case ShardingHook::leave_backward:
             leave(number_of(call.module));
+            if (begin_ns < ending_until_ns_ && !call.module.empty()) {
+                shards_.left_last.push_back(number_of(call.module));
+            }
             break;
         case ShardingHook::gather:
         case ShardingHook::copy_out:
@@ -85,8 +88,10 @@ void ShardingHooks::visit(const ShardingCall& call, std::int64_t begin_ns, std::
                 waited_ = true;
             }
             break;
-        case ShardingHook::root_forward:
         case ShardingHook::end_backward:
+            ending_until_ns_ = end_ns;
+            break;
+        case ShardingHook::root_forward:
         case ShardingHook::other:
             break;
     }

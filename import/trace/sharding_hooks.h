@@ -67,6 +67,7 @@ class ShardingHooks {
     std::int64_t asked_ = 0;     // groups, since the last that was entered
     std::int64_t reduced_ = 0;   // groups, so far
     bool waited_ = false;        // for a reduce-scatter's buffer
+    std::int64_t ending_until_ns_ = 0;  // autograd has ended
 };
 
 }  // namespace bucketwise

@@ -78,6 +78,9 @@ class StepReader {
         for_each_event([&](const TraceEvent& event) { visit(event); });
         step_.shards = hooks_.shards();
         step_.shards.asynchronous = gathers_on_compute_stream_;
+        if (!step_.is_fully_sharded()) {
+            forget_shards();
+        }
         find_stalls();
         for (TimedMark& timed : marks_) {
             timed.mark.at = from_ns(timed.at_ns - range_.begin_ns);
@@ -130,7 +133,9 @@ class StepReader {
             false;  // several modules may be wrapped, one within another or side by side
         std::int64_t optimizer_ns = range_.end_ns;
         std::int64_t node_end_ns = range_.begin_ns;  // in which checkpointing runs forward again
+        bool gathers = false;
         for_each_event([&](const TraceEvent& event) {
+            gathers |= is_hook(event, ShardingHook::gather);
             if (event.kind == TraceEventKind::backward_node) {
                 node_end_ns = std::max(node_end_ns, event.end_ns);
             } else if (begins_forward(event) && event.begin_ns >= node_end_ns) {
@@ -168,7 +173,7 @@ class StepReader {
             } else if (event.kind == TraceEventKind::bucket_to_grad &&
                        event.begin_ns >= last_forward_ns) {
                 phases_.backward_end_ns = std::max(phases_.backward_end_ns, event.end_ns);
-            } else if (is_hook(event, ShardingHook::end_backward)) {
+            } else if (gathers && is_hook(event, ShardingHook::end_backward)) {
                 std::int64_t& end_ns = event.begin_ns < last_forward_ns ? phases_.forward_begin_ns
                                                                         : phases_.backward_end_ns;
                 end_ns = std::max(end_ns, event.end_ns);
@@ -287,6 +292,26 @@ class StepReader {
             (call->hook == ShardingHook::copy_out || call->hook == ShardingHook::reduce)) {
             add(event.end_ns, event.begin_ns, {MarkKind::copy_shards, "copies"});
         }
+    }
+
+    // Of FSDP2 that shards nothing: its hooks are operations, its all-reduces whole gradients'.
+    void forget_shards() {
+        std::erase_if(marks_, [&](const TimedMark& timed) {
+            return !trace_.has_device && (timed.mark.kind == MarkKind::boundary ||
+                                          timed.mark.kind == MarkKind::copy_shards);
+        });
+        for (TimedMark& timed : marks_) {
+            if (timed.mark.kind == MarkKind::copy_shards) {
+                timed.mark.kind = MarkKind::operation;
+            }
+            timed.mark.module = no_module;
+        }
+        for (TracedCollective& collective : step_.collectives) {
+            collective.module = no_module;
+        }
+        step_.shards = {};
+        shard_copies_.clear();
+        work_ends_ns_.clear();
     }
 
     void visit_node(const TraceEvent& event) {

@@ -2,6 +2,7 @@
 // which gradient was then ready, and what was communicated.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -112,6 +113,7 @@ struct TracedShards {
     std::vector<std::string> modules;  // each group's, by its name; empty: the root
     std::int64_t forward_ahead = 0;    // groups that one asks for in forward, at most
     std::int64_t backward_ahead = 0;   // likewise
+    std::vector<std::int32_t> left_last = {};  // modules whose backward ends with all of it
     std::int64_t buffers = 0;  // reduce-scatters before the first that was waited for; 0: none was
     bool asynchronous = false;  // all-gathers in forward run while the stream that issued them does
     bool operator==(const TracedShards&) const = default;
@@ -155,6 +157,15 @@ struct TracedStep {
     std::int64_t graph_kernels = 0;    // launched so
     bool operator==(const TracedStep&) const = default;
 
+    // Whether FSDP2 gathers parameters and reduces and scatters gradients.
+    [[nodiscard]] bool is_fully_sharded() const {
+        const auto any = [&](bool (TracedCollective::*is_one)() const) {
+            return std::ranges::any_of(collectives, [&](const TracedCollective& one) {
+                return one.module != no_module && (one.*is_one)();
+            });
+        };
+        return any(&TracedCollective::gathers) && any(&TracedCollective::scatters);
+    }
     // What a mark has to do with; null: nothing.
     [[nodiscard]] const TracedCollective* collective_of(const StepMark& mark) const {
         return mark.collective < 0 ? nullptr
