@@ -392,7 +392,8 @@ class ShardingReader {
         const TracedShards& shards = step_.shards;
         request.forward_prefetch = shards.forward_ahead;
         request.backward_prefetch = std::max<std::int64_t>(shards.backward_ahead, 1);
-        request.asynchronous_unshard = shards.asynchronous;
+        request.asynchronous_unshard = std::ranges::any_of(
+            run_.alike(), [](const TracedStep* step) { return step->shards.asynchronous; });
         request.reduce_scatter_buffers = std::max<std::int64_t>(shards.buffers, 1);
         find_resharding();
         find_accumulation();
@@ -578,9 +579,10 @@ class ShardingReader {
                 const std::int64_t in =
                     shard * gathered.count + (casts ? shard * (own + gathered).count / 2 : 0);
                 bytes += elements * gathered.count;
-                bytes += on_host || step_.shards.asynchronous ? in : 0;
+                bytes += on_host || result_.request.asynchronous_unshard ? in : 0;
             } else {
-                bytes += elements * (gathered + reduced).count / 2;
+                // Autograd leaves gradients in the narrower type.
+                bytes += elements * (std::min(gathered, reduced) + reduced).count / 2;
                 bytes += on_host && own != reduced ? shard * (own + reduced).count / 2 : 0;
             }
         });

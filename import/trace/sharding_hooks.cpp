@@ -27,6 +27,11 @@ constexpr std::array<HookName, 12> hook_names{
      {"root_post_backward_callback", ShardingHook::end_backward},
      {"root_post_backward", ShardingHook::end_backward}}};
 
+// All are within the root, which has no name.
+bool is_within(const std::string& module, const std::string& outer) {
+    return outer.empty() || module.starts_with(outer + ".");
+}
+
 constexpr std::string_view prefix = "FSDP::";
 constexpr std::string_view ask_forward = "forward_prefetch for ";
 constexpr std::string_view ask_backward = "backward_prefetch for ";
@@ -114,10 +119,15 @@ std::int32_t ShardingHooks::number_of(std::string_view module) {
     return static_cast<std::int32_t>(found - shards_.modules.begin());
 }
 
-// Of a group of several modules each is entered, and the last that was entered is left.
+// Of a group of several modules each is entered, and the last that was entered is left. Where a
+// module gives what one within it gives, backward enters that one first.
 void ShardingHooks::enter(std::int32_t module) {
     leave(module);
-    open_.push_back(module);
+    const std::string& name = shards_.modules[static_cast<std::size_t>(module)];
+    const auto within = std::ranges::find_if(open_, [&](std::int32_t other) {
+        return is_within(shards_.modules[static_cast<std::size_t>(other)], name);
+    });
+    open_.insert(within, module);
 }
 
 void ShardingHooks::leave(std::int32_t module) {

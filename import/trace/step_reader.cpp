@@ -751,19 +751,14 @@ class StepReader {
                                        : name == collective.name;
     }
 
-    // Where collectives block the host, what FSDP2 does ends after them.
+    // Where all-gathers block the host, what FSDP2 does ends after them. Others may be faster.
     void find_asynchronous_gathers() {
-        std::size_t asynchronous = 0;
-        std::size_t gathers = 0;
         for (const auto& [i, end_ns] : work_ends_ns_) {
             const TracedCollective& collective = step_.collectives[i];
-            if (collective.gathers() && collective.end) {
-                ++gathers;
-                asynchronous +=
-                    range_.begin_ns + collective.end->count() / 1000 > end_ns ? 1U : 0U;
-            }
+            step_.shards.asynchronous |=
+                collective.gathers() && collective.end &&
+                range_.begin_ns + collective.end->count() / 1000 > end_ns;
         }
-        step_.shards.asynchronous = 2 * asynchronous > gathers;
     }
 
     // The first annotation of the same kind that begins once the collective is issued, or within.

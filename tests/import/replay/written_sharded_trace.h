@@ -37,7 +37,8 @@ class WrittenShardedTrace {
           simulation_(sharded_simulation(input, program_)),
           hosts_(program_.instructions.size()),
           kernels_(program_.instructions.size()),
-          wires_(program_.collectives.size()) {
+          wires_(program_.collectives.size()),
+          open_(plan_.groups.size()) {
         for (const Span& span : simulation_.timeline.spans) {
             auto& spans = span.track == Track::host            ? hosts_
                           : span.track == Track::communication ? wires_
@@ -192,6 +193,7 @@ class WrittenShardedTrace {
                 annotate(name_of(is_backward_ ? "post_backward_reshard" : "post_forward",
                                  call.group),
                          cursor_us_, cursor_us_);
+                open_[call.group] = false;
             }
         }
         for (const GroupCall& call : calls) {
@@ -202,7 +204,7 @@ class WrittenShardedTrace {
                                      ? plan_.groups.size() - 1
                                      : call.group),
                          cursor_us_, cursor_us_);
-                in_group_ = call.group;
+                open_[call.group] = true;
             }
         }
         entered_at_ = at + 1;
@@ -311,7 +313,7 @@ class WrittenShardedTrace {
                of(end).kind == CollectiveKind::all_reduce) {
             ++end;
         }
-        if (gathers && group != in_group_) {
+        if (gathers && !open_[group]) {
             const std::string pass = is_backward_ ? "backward" : "forward";
             annotate("FSDP::" + pass + "_prefetch for " + modules_of(group), begin_us,
                      host_end(end - 1));
@@ -387,6 +389,7 @@ class WrittenShardedTrace {
     std::vector<std::optional<Span>> hosts_;  // by instruction
     std::vector<std::optional<Span>> kernels_;
     std::vector<std::optional<Span>> wires_;  // by collective
+    std::vector<bool> open_;                  // groups that were entered and not left
     Json events_;
     int thread_ = main_thread;
     double base_us_ = 0;
@@ -395,7 +398,6 @@ class WrittenShardedTrace {
     bool is_backward_ = false;
     std::size_t entered_at_ = 0;
     std::size_t next_operation_ = 0;
-    std::size_t in_group_ = 0;
     std::size_t ready_ = 0;
     std::int64_t correlation_ = 0;
 };
