@@ -26,8 +26,7 @@ Duration Replay::largest_difference() const {
 
 namespace {
 
-Replay replayed(const TraceImport& imported, const Program& program,
-                const Simulation& simulation) {
+Replay replayed(const TraceImport& imported, const Program& program, const Simulation& simulation) {
     Replay result{.traced_step = imported.step, .step = simulation.ranks.front().step()};
     result.ranks = imported.ranks;
     result.traced_account = imported.account;
@@ -67,8 +66,8 @@ void add_collectives(const Program& program, const std::vector<const Span*>& spa
         }
         result.all_reduces.push_back(
             {kind, traced.bytes, collective.bytes, traced.start, spans[i]->start});
-        result.same_buckets = result.same_buckets && kind == collective.kind &&
-                              traced.bytes == collective.bytes;
+        result.same_buckets =
+            result.same_buckets && kind == collective.kind && traced.bytes == collective.bytes;
     }
 }
 
@@ -78,6 +77,8 @@ Replay replay_sharded(const TraceImport& imported, const Scenario& scenario) {
     const Simulation simulation = sharded_simulation(input, program);
     Replay result = replayed(imported, program, simulation);
     result.sharded = true;
+    result.simulated.account.computing -= imported.late;
+    result.simulated.account.communicating += imported.late;
     add_collectives(program,
                     collective_spans(program, simulation, [](const auto&) { return true; }),
                     imported.sharding->collectives, result);

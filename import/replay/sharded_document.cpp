@@ -16,9 +16,9 @@ namespace {
 constexpr const char* of_root = "(root)";
 constexpr const char* late_name = "waiting for other ranks";
 
-class ShardedDocument {
+class ShardedDocumentWriter {
   public:
-    ShardedDocument(const TracedRun& run, const TracedSharding& sharding, Findings& findings)
+    ShardedDocumentWriter(const TracedRun& run, const TracedSharding& sharding, Findings& findings)
         : run_(run), sharding_(sharding), typical_(typical_step(run)) {
         find_copy_rate(findings);
         find_issue();
@@ -91,8 +91,7 @@ class ShardedDocument {
                 listed += mark.host + mark.until_wait;
             }
             Json operations = operations_json(typical_.optimizer);
-            operations.push_back(
-                operation_json("until the next step", carry_.with(host - listed)));
+            operations.push_back(operation_json("until the next step", carry_.with(host - listed)));
             workload["optimizer_operations"] = std::move(operations);
             return Json::object();
         }
@@ -114,7 +113,8 @@ class ShardedDocument {
             return;
         }
         typical_.copy_gb_per_s = static_cast<double>(sharding_.copied.count) / to_us(time) / 1e3;
-        findings.found("copies", "{:.1f} MiB into and out of what is gathered and reduced, at {:.1f} GB/s",
+        findings.found("copies",
+                       "{:.1f} MiB into and out of what is gathered and reduced, at {:.1f} GB/s",
                        to_mib(sharding_.copied), *typical_.copy_gb_per_s);
     }
 
@@ -176,11 +176,11 @@ class ShardedDocument {
     void add_stall(const StepMark& mark, Json& list) {
         const TracedCollective* const collective = run_.first().collective_of(mark);
         const Duration wire =
-            collective == nullptr ? Duration{0} : sharding_.wire_of(run_.first(), *collective);
+            collective == nullptr ? Duration{0} : sharding_.on_link(run_.first(), *collective);
         if (mark.stall > wire) {
-            list.push_back(operation_json(
-                name_in(mark.module, collective == nullptr ? stall_name : late_name), Duration{0},
-                mark.stall - wire));
+            list.push_back(
+                operation_json(name_in(mark.module, collective == nullptr ? stall_name : late_name),
+                               Duration{0}, mark.stall - wire));
             late_ += collective == nullptr ? Duration{0} : mark.stall - wire;
         }
     }
@@ -202,8 +202,7 @@ class ShardedDocument {
         const TracedShardGroup* const group = sharding_.group_of(mark.module, run_.first().shards);
         const bool root = group == nullptr || group->module.empty();
         const std::string name = root ? name_in(mark.module, gradient) : gradient;
-        list.push_back(
-            operation_json(name + " is ready", carry_.with(mark.host), mark.device));
+        list.push_back(operation_json(name + " is ready", carry_.with(mark.host), mark.device));
         list.back()["ready"] = {gradient};
     }
 
@@ -217,17 +216,19 @@ class ShardedDocument {
 
 }  // namespace
 
-Json sharded_document(const TracedRun& run, const TracedSharding& sharding, Findings& findings) {
-    ShardedDocument document(run, sharding, findings);
+ShardedDocument sharded_document(const TracedRun& run, const TracedSharding& sharding,
+                                 Findings& findings) {
+    ShardedDocumentWriter document(run, sharding, findings);
     Json json = document.json();
     if (document.late() > Duration{0}) {
-        findings.assumed("waits in place",
-                         "each collective blocks the host: what it waits beyond what the wire takes, "
-                         "{:.3f} ms a step in the last micro-step, is for ranks that are late, and "
-                         "kept in place as time of the host",
-                         to_ms(document.late()));
+        findings.assumed(
+            "waits in place",
+            "each collective blocks the host: what it waits beyond what the wire takes, "
+            "{:.3f} ms a step in the last micro-step, is for ranks that are late, and "
+            "kept in place as time of the host",
+            to_ms(document.late()));
     }
-    return json;
+    return {std::move(json), document.late() * run.first().micro_steps};
 }
 
 }  // namespace bucketwise

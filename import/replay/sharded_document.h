@@ -5,10 +5,16 @@
 #include "import/replay/traced_sharding.h"
 #include "import/source/findings.h"
 #include "sim/base/json.h"
+#include "sim/base/units.h"
 
 namespace bucketwise {
 
-// All but its link.
-Json sharded_document(const TracedRun& run, const TracedSharding& sharding, Findings& findings);
+struct ShardedDocument {
+    Json json;         // all but its link
+    Duration late{0};  // of a step: what it has as computing while the host waits for late ranks
+};
+
+ShardedDocument sharded_document(const TracedRun& run, const TracedSharding& sharding,
+                                 Findings& findings);
 
 }  // namespace bucketwise

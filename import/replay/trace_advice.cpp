@@ -111,8 +111,7 @@ StepInput launched_for_free(StepInput input) {
 }
 
 void make_twice_as_fast(LinkParameters& link) {
-    for (Duration* launch :
-         {&link.launch, &link.all_gather.launch, &link.reduce_scatter.launch}) {
+    for (Duration* launch : {&link.launch, &link.all_gather.launch, &link.reduce_scatter.launch}) {
         *launch /= 2;
     }
     for_each_segment(link, [](Segment& segment) {
@@ -127,9 +126,8 @@ constexpr const char* faster_link_text = "a link twice as fast";
 
 // The largest first.
 std::vector<Saving> worthwhile(std::vector<Saving> savings, Duration step) {
-    std::erase_if(savings, [&](const Saving& saving) {
-        return share(saving.saves, step) < worth_saying;
-    });
+    std::erase_if(savings,
+                  [&](const Saving& saving) { return share(saving.saves, step) < worth_saying; });
     std::ranges::stable_sort(savings, std::ranges::greater{}, &Saving::saves);
     return savings;
 }
@@ -171,9 +169,7 @@ class Changes {
         return input;
     }
 
-    void launch_less() {
-        add(launch_less_text, step_of(launched_for_free(input_), sync_), true);
-    }
+    void launch_less() { add(launch_less_text, step_of(launched_for_free(input_), sync_), true); }
 
     void not_waiting() {
         const StepInput input =

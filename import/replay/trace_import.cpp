@@ -10,6 +10,7 @@
 #include "import/replay/arrival.h"
 #include "import/replay/scenario_document.h"
 #include "import/replay/sharded_document.h"
+#include "import/replay/trace_link.h"
 #include "import/replay/training_form.h"
 #include "sim/base/transformed.h"
 
@@ -167,18 +168,32 @@ void report_other_collectives(const TracedRun& run, Findings& findings) {
     finding.weakens = kept ? Weakens::nothing : Weakens::scenario;
 }
 
+void find_times_on_link(const std::string& file, TracedSharding& sharding) {
+    const std::optional<LinkParameters> link = sharded_link_through(sharding, file);
+    for (TracedShardCollective& collective : sharding.collectives) {
+        if (link) {
+            const RankGroup ranks{.ranks = collective.kind == CollectiveKind::all_reduce
+                                               ? sharding.ranks / sharding.shard_ranks
+                                               : sharding.shard_ranks};
+            collective.on_link = collective_time(collective.kind, collective.bytes, ranks, *link);
+        }
+    }
+}
+
 void import_sharded(const TraceImportRequest& request, TraceImport& result) {
     TracedRun& run = *result.run;
     Findings& findings = result.findings;
     if (request.undisturbed) {
         throw InputError("--undisturbed", "",
-                         "a trace of all-reduces, beside which kernels are slowed",
-                         "one of FSDP2");
+                         "a trace of all-reduces, beside which kernels are slowed", "one of FSDP2");
     }
     result.sharding = traced_sharding(run, result.model, request.ranks, findings);
     result.ranks = result.sharding->ranks;
+    find_times_on_link(run.rank().file, *result.sharding);
     result.summary = summary_of(run, {});
-    result.scenario = sharded_document(run, *result.sharding, findings);
+    ShardedDocument document = sharded_document(run, *result.sharding, findings);
+    result.scenario = std::move(document.json);
+    result.late = document.late;
     report_device(run, result, findings);
     if (run.rank().has_device) {
         findings.assumed("undisturbed",

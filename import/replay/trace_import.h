@@ -49,6 +49,7 @@ struct TraceImport {
     Workload model;                            // of the request
     std::optional<KernelSlowdowns> slowdowns;  // beside all-reduces, where a trace tells
     std::optional<TracedSharding> sharding;    // of FSDP2; then there are no all_reduces
+    Duration late{0};                          // as sharded_document says
 };
 
 // `ranks` are traces of one run. Throws InputError for traces that do not belong together, for

@@ -51,9 +51,8 @@ Segment segment_through(const LinkPoint& point) {
     return segment;
 }
 
-std::vector<Segment> segments_through(const std::vector<LinkPoint>& points,
-                                      const std::string& file, const char* collectives,
-                                      std::vector<Caveat>& caveats) {
+std::vector<Segment> segments_through(const std::vector<LinkPoint>& points, const std::string& file,
+                                      const char* collectives, std::vector<Caveat>& caveats) {
     std::vector<Segment> segments;
     if (points.size() > 1) {
         LinkFit fit = fit_link(Algorithm::ring, points, file);
@@ -99,50 +98,17 @@ struct OverlapCost {
     bool is_assumed = false;  // and not measured
 };
 
-// Of FSDP2's. Where it all-reduces nothing, an all-reduce is taken to be as an all-gather a hop.
-std::optional<LinkParameters> sharded_link(const TracedSharding& sharding,
-                                           const std::string& file) {
-    std::map<CollectiveKind, WireTimes> times;
-    for (const TracedShardCollective& collective : sharding.collectives) {
-        std::vector<double>& of_size = times[collective.kind][collective.bytes];
-        of_size.insert(of_size.end(), collective.wire_us.begin(), collective.wire_us.end());
-    }
-    const auto points_of = [&](CollectiveKind kind) {
-        return link_points(times[kind], sharding.shard_ranks, kind);
-    };
-    const std::vector<LinkPoint> gathers = points_of(CollectiveKind::all_gather);
-    const std::vector<LinkPoint> scatters = points_of(CollectiveKind::reduce_scatter);
-    if (gathers.empty() || scatters.empty()) {
-        return std::nullopt;
-    }
-    LinkParameters link;
-    link.segments = segments_through(gathers, file, "all-gathers", link.caveats);
-    if (const std::vector<LinkPoint> reductions =
-            link_points(times[CollectiveKind::all_reduce], sharding.ranks / sharding.shard_ranks,
-                        CollectiveKind::all_reduce);
-        !reductions.empty()) {
-        link.all_gather.segments = std::exchange(
-            link.segments, segments_through(reductions, file, "all-reduces", link.caveats));
-    }
-    link.reduce_scatter.segments =
-        segments_through(scatters, file, "reduce-scatters", link.caveats);
-    link.provenance.ranks = sharding.shard_ranks;
-    link.provenance.smallest_message = std::min(gathers.front().size, scatters.front().size);
-    link.provenance.largest_message = std::max(gathers.back().size, scatters.back().size);
-    link.provenance.samples = std::ssize(gathers) + std::ssize(scatters);
-    return link;
-}
-
 LinkParameters fitted_link(const TraceImport& imported, const OverlapCost& cost) {
     const TracedRank& rank = imported.run->rank();
     const char* const collectives = imported.sharding ? "collectives" : "all-reduces";
     std::optional<LinkParameters> link =
-        imported.sharding ? sharded_link(*imported.sharding, rank.file)
+        imported.sharding ? sharded_link_through(*imported.sharding, rank.file)
                           : link_through(wire_times(imported), imported.ranks, rank.file);
     if (!link) {
-        throw InputError(rank.file, "/traceEvents",
-                         fmt::format("{} on a communication stream, or a link (--link)", collectives),
-                         "neither");
+        throw InputError(
+            rank.file, "/traceEvents",
+            fmt::format("{} on a communication stream, or a link (--link)", collectives),
+            "neither");
     }
     if (cost.interference.empty()) {
         link->ctas = thread_blocks(imported);  // by which it is assumed
@@ -241,6 +207,41 @@ std::optional<LinkParameters> link_through(const WireTimes& wire_us, std::int64_
     link.provenance.smallest_message = points.front().size;
     link.provenance.largest_message = points.back().size;
     link.provenance.samples = static_cast<std::int64_t>(points.size());
+    return link;
+}
+
+std::optional<LinkParameters> sharded_link_through(const TracedSharding& sharding,
+                                                   const std::string& file) {
+    std::map<CollectiveKind, WireTimes> times;
+    for (const TracedShardCollective& collective : sharding.collectives) {
+        std::vector<double>& of_size = times[collective.kind][collective.bytes];
+        of_size.insert(of_size.end(), collective.wire_us.begin(), collective.wire_us.end());
+    }
+    const auto points_of = [&](CollectiveKind kind) {
+        return link_points(times[kind], sharding.shard_ranks, kind);
+    };
+    const std::vector<LinkPoint> gathers = points_of(CollectiveKind::all_gather);
+    const std::vector<LinkPoint> scatters = points_of(CollectiveKind::reduce_scatter);
+    if (gathers.empty() || scatters.empty()) {
+        return std::nullopt;
+    }
+    LinkParameters link;
+    link.segments = segments_through(gathers, file, "all-gathers", link.caveats);
+    if (const std::vector<LinkPoint> reductions =
+            link_points(times[CollectiveKind::all_reduce], sharding.ranks / sharding.shard_ranks,
+                        CollectiveKind::all_reduce);
+        !reductions.empty()) {
+        link.all_gather.segments = std::exchange(
+            link.segments, segments_through(reductions, file, "all-reduces", link.caveats));
+    }
+    link.reduce_scatter.segments =
+        segments_through(scatters, file, "reduce-scatters", link.caveats);
+    // What computing and collectives cost each other is in the times of both.
+    link.interference = constant_interference({});
+    link.provenance.ranks = sharding.shard_ranks;
+    link.provenance.smallest_message = std::min(gathers.front().size, scatters.front().size);
+    link.provenance.largest_message = std::max(gathers.back().size, scatters.back().size);
+    link.provenance.samples = std::ssize(gathers) + std::ssize(scatters);
     return link;
 }
 

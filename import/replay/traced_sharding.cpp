@@ -105,10 +105,11 @@ class ShardingReader {
                                name_of_group(gather->module)));
         }
         if (gather->elements <= 0 || scatter->elements <= 0) {
-            refuse("sizes of FSDP2's all-gathers, which profile(record_shapes=True, "
-                   "activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) records",
-                   fmt::format("{} all-gathers whose sizes nothing tells",
-                               std::ranges::count_if(found_, &TracedCollective::gathers)));
+            refuse(
+                "sizes of FSDP2's all-gathers, which profile(record_shapes=True, "
+                "activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) records",
+                fmt::format("{} all-gathers whose sizes nothing tells",
+                            std::ranges::count_if(found_, &TracedCollective::gathers)));
         }
         const std::int64_t most = std::max(gather->elements, scatter->elements);
         const std::int64_t least = std::min(gather->elements, scatter->elements);
@@ -134,8 +135,8 @@ class ShardingReader {
         std::int64_t replicas = 1;
         if (is_hybrid) {
             replicas = reduction->group_size > 0 ? reduction->group_size
-                       : world                      ? *world / result_.shard_ranks
-                                                    : 2;
+                       : world                   ? *world / result_.shard_ranks
+                                                 : 2;
         }
         result_.ranks = result_.shard_ranks * std::max<std::int64_t>(replicas, 1);
         if (requested_ && *requested_ != result_.ranks) {
@@ -220,9 +221,10 @@ class ShardingReader {
                                    name_of_group(one->module)));
             }
             if (dtype && *dtype != *own) {
-                refuse("one type in which all groups are gathered, and one in which all are "
-                       "reduced",
-                       fmt::format("{} and {}", name_of(*dtype), name_of(*own)));
+                refuse(
+                    "one type in which all groups are gathered, and one in which all are "
+                    "reduced",
+                    fmt::format("{} and {}", name_of(*dtype), name_of(*own)));
             }
             dtype = own;
         }
@@ -278,8 +280,9 @@ class ShardingReader {
         std::vector<std::string> shared;
         for (TracedShardGroup& group : result_.groups) {
             if (group.gradients.empty()) {
-                refuse("a gradient that becomes ready for each group",
-                       fmt::format("none in {}", group.modules.empty() ? "the root" : group.modules));
+                refuse(
+                    "a gradient that becomes ready for each group",
+                    fmt::format("none in {}", group.modules.empty() ? "the root" : group.modules));
             }
             if (!model_.gradients.empty()) {
                 take_model(group);
@@ -347,8 +350,7 @@ class ShardingReader {
         const auto count = static_cast<std::int64_t>(group.gradients.size());
         for (std::int64_t k = 0; k < count; ++k) {
             Gradient& gradient = result_.gradients[group.gradients[static_cast<std::size_t>(k)]];
-            gradient.numel =
-                (shards / count + (k < shards % count ? 1 : 0)) * result_.shard_ranks;
+            gradient.numel = (shards / count + (k < shards % count ? 1 : 0)) * result_.shard_ranks;
             gradient.rows = 0;
             if (gradient.numel == 0) {
                 refuse("groups with an element of each parameter on each rank",
@@ -363,8 +365,7 @@ class ShardingReader {
         const std::size_t count = group.gradients.size();
         for (std::size_t k = 0; k < count; ++k) {
             std::string& name = result_.gradients[group.gradients[count - 1 - k]].name;
-            if (name.empty() ||
-                (!group.module.empty() && !belongs_to(name, group.module))) {
+            if (name.empty() || (!group.module.empty() && !belongs_to(name, group.module))) {
                 name = fmt::format("{}{}parameter_{}", group.module,
                                    group.module.empty() ? "" : ".", k);
             }
@@ -451,8 +452,7 @@ class ShardingReader {
         const auto of_step = std::ranges::count_if(found_, &TracedCollective::scatters);
         const auto of_last =
             std::ranges::count_if(of_pass(step_.backward), &TracedCollective::scatters);
-        result_.request.gradient_sync =
-            of_step > of_last ? MicroSteps::every : MicroSteps::last;
+        result_.request.gradient_sync = of_step > of_last ? MicroSteps::every : MicroSteps::last;
         result_.request.reshard_after_backward =
             std::ranges::any_of(of_pass(step_.forward), &TracedCollective::gathers);
         const auto is_reduction = [](const TracedCollective* one) {
@@ -659,25 +659,15 @@ bool TracedSharding::has(const TracedCollective& collective) const {
             (collective.name == "allreduce" && request.strategy == ShardedStrategy::hsdp));
 }
 
-Duration TracedSharding::wire_of(const TracedStep& step,
-                                 const TracedCollective& collective) const {
-    if (!has(collective)) {
-        return Duration{0};
-    }
+Duration TracedSharding::on_link(const TracedStep& step, const TracedCollective& collective) const {
     std::size_t k = 0;
     for (const TracedCollective& one : step.collectives) {
-        if (&one == &collective) {
-            break;
+        if (has(one) && &one == &collective) {
+            return collectives[k].on_link;
         }
         k += has(one) ? 1U : 0U;
     }
-    std::vector<double> of_size;
-    for (const TracedShardCollective& one : collectives) {
-        if (one.kind == collectives[k].kind && one.bytes == collectives[k].bytes) {
-            of_size.insert(of_size.end(), one.wire_us.begin(), one.wire_us.end());
-        }
-    }
-    return of_size.empty() ? Duration{0} : duration_from_us(upper_median(std::move(of_size)));
+    return Duration{0};
 }
 
 TracedSharding traced_sharding(const TracedRun& run, const Workload& model,

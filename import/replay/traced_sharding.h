@@ -18,10 +18,10 @@ namespace bucketwise {
 
 // What one fully_shard call manages.
 struct TracedShardGroup {
-    std::string modules;  // as FSDP2 names them: "layers.0, layers.1"; empty: the root
-    std::string module;   // what the scenario calls them: the first
-    std::int64_t gathered = 0;            // elements, with what is padded
-    std::vector<std::size_t> gradients;   // indices into TracedSharding::gradients, rising
+    std::string modules;        // as FSDP2 names them: "layers.0, layers.1"; empty: the root
+    std::string module;         // what the scenario calls them: the first
+    std::int64_t gathered = 0;  // elements, with what is padded
+    std::vector<std::size_t> gradients;  // indices into TracedSharding::gradients, rising
     bool operator==(const TracedShardGroup&) const = default;
 };
 
@@ -31,6 +31,7 @@ struct TracedShardCollective {
     Bytes bytes;                       // of all ranks that take part
     Duration start{0};                 // median over the steps, from the start of the step
     std::vector<double> wire_us = {};  // estimates of what it takes; empty: nothing tells
+    Duration on_link{0};               // what it takes on the link that is fitted to them
     bool operator==(const TracedShardCollective&) const = default;
 };
 
@@ -41,8 +42,8 @@ struct TracedSharding {
     DType dtype = DType::float32;  // of the shards, which the optimizer updates
     DType gathered_dtype = DType::float32;
     DType reduced_dtype = DType::float32;
-    std::vector<TracedShardGroup> groups;  // the root first, then as they were entered
-    std::vector<Gradient> gradients;       // by readiness
+    std::vector<TracedShardGroup> groups;            // the root first, then as they were entered
+    std::vector<Gradient> gradients;                 // by readiness
     std::vector<TracedShardCollective> collectives;  // of a step, as issued
     // What the compute stream, or the host that computes, copies in the last micro-step.
     Bytes copied;
@@ -53,8 +54,9 @@ struct TracedSharding {
                                                    const TracedShards& shards) const;
     // Whether the collective is one of FSDP2's: all-reduces are where there are replicas.
     [[nodiscard]] bool has(const TracedCollective& collective) const;
-    // What the wire takes for what the collective of a step's moves, the median; 0: nothing tells.
-    [[nodiscard]] Duration wire_of(const TracedStep& step, const TracedCollective& collective) const;
+    // What the collective, one of the step's, takes on the fitted link; 0: it is none of FSDP2's.
+    [[nodiscard]] Duration on_link(const TracedStep& step,
+                                   const TracedCollective& collective) const;
 };
 
 // Precondition: run.first() is fully sharded. `model` has the gradients as the user knows them;

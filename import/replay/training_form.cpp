@@ -151,10 +151,11 @@ void refuse_sharded(const TracedRun& run) {
         seen_of(step, [](const auto& collective) { return collective.reduces_gradients(); });
     throw InputError(
         run.rank().file, "/traceEvents",
-        "all-reduces of whole gradients (DistributedDataParallel), or PyTorch's fully_shard (FSDP2)",
+        "all-reduces of whole gradients (DistributedDataParallel), or PyTorch's fully_shard "
+        "(FSDP2)",
         fmt::format(
-            "{}: {}{}; of what else shards gradients, traces are not read", sharding_of(step, reduced.count > 0),
-            text_of(scattered, "reduce-scatter"),
+            "{}: {}{}; of sharded runs only FSDP2's are read, by its annotations (FSDP::...)",
+            sharding_of(step, reduced.count > 0), text_of(scattered, "reduce-scatter"),
             reduced.count > 0 ? ", and " + text_of(reduced, "all-reduce") + " of shards" : ""));
 }
 

@@ -166,8 +166,8 @@ class ShardedHostPasses {
         }
         compute_until(phases.backward_end_ns, no_module);
         raw_.step.device_busy = Duration{0};
-        raw_.step.optimizer_device = time_between(
-            phases.backward_end_ns, raw_.range.begin_ns + raw_.range.length_ns);
+        raw_.step.optimizer_device =
+            time_between(phases.backward_end_ns, raw_.range.begin_ns + raw_.range.length_ns);
     }
 
   private:

@@ -54,8 +54,7 @@ std::optional<ShardingCall> sharding_call(std::string_view name) {
     if (module.starts_with('(') && module.ends_with(')')) {
         module = module.substr(1, module.size() - 2);
     }
-    const auto* const found =
-        std::ranges::find(hook_names, name.substr(0, space), &HookName::name);
+    const auto* const found = std::ranges::find(hook_names, name.substr(0, space), &HookName::name);
     return ShardingCall{found == hook_names.end() ? ShardingHook::other : found->hook, module};
 }
 

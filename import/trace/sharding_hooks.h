@@ -13,8 +13,8 @@
 namespace bucketwise {
 
 enum class ShardingHook : std::uint8_t {
-    root_forward,    // a micro-step begins
-    enter_forward,   // once for each module of a group
+    root_forward,   // a micro-step begins
+    enter_forward,  // once for each module of a group
     leave_forward,
     enter_backward,
     leave_backward,
@@ -64,9 +64,9 @@ class ShardingHooks {
     TracedShards shards_;
     std::vector<std::int32_t> open_;
     Work work_;
-    std::int64_t asked_ = 0;     // groups, since the last that was entered
-    std::int64_t reduced_ = 0;   // groups, so far
-    bool waited_ = false;        // for a reduce-scatter's buffer
+    std::int64_t asked_ = 0;            // groups, since the last that was entered
+    std::int64_t reduced_ = 0;          // groups, so far
+    bool waited_ = false;               // for a reduce-scatter's buffer
     std::int64_t ending_until_ns_ = 0;  // autograd has ended
 };
 

@@ -279,10 +279,10 @@ class StepReader {
         if (!call) {
             return;
         }
-        const bool enters = call->hook == ShardingHook::enter_forward ||
-                            call->hook == ShardingHook::enter_backward;
-        const bool leaves = call->hook == ShardingHook::leave_forward ||
-                            call->hook == ShardingHook::leave_backward;
+        const bool enters =
+            call->hook == ShardingHook::enter_forward || call->hook == ShardingHook::enter_backward;
+        const bool leaves =
+            call->hook == ShardingHook::leave_forward || call->hook == ShardingHook::leave_backward;
         if (!trace_.has_device && (enters || leaves)) {
             add(event.begin_ns, event.begin_ns, {MarkKind::boundary, "another module"});
         }
@@ -626,8 +626,7 @@ class StepReader {
         if (const ShardingHooks::Work* const work = hooks_.work_at(event.begin_ns)) {
             collective.module = work->module;
             if (!trace_.has_device && work->begin_ns != last_shard_work_ns_) {
-                add(event.begin_ns, work->begin_ns,
-                    {MarkKind::copy_shards, "copies"});
+                add(event.begin_ns, work->begin_ns, {MarkKind::copy_shards, "copies"});
                 last_shard_work_ns_ = work->begin_ns;
             }
             work_ends_ns_[step_.collectives.size()] = work->end_ns;
@@ -744,7 +743,8 @@ class StepReader {
 
     // Whether what runs a collective calls it as the annotation does. Gloo reduces and scatters by
     // an all-reduce.
-    [[nodiscard]] bool runs(const TraceEvent& annotation, const TracedCollective& collective) const {
+    [[nodiscard]] bool runs(const TraceEvent& annotation,
+                            const TracedCollective& collective) const {
         const std::string name = plain_name(trace_.name_of(annotation));
         return collective.gathers()    ? name.starts_with("allgather")
                : collective.scatters() ? name.starts_with("reducescatter") || name == "allreduce"
@@ -755,9 +755,8 @@ class StepReader {
     void find_asynchronous_gathers() {
         for (const auto& [i, end_ns] : work_ends_ns_) {
             const TracedCollective& collective = step_.collectives[i];
-            step_.shards.asynchronous |=
-                collective.gathers() && collective.end &&
-                range_.begin_ns + collective.end->count() / 1000 > end_ns;
+            step_.shards.asynchronous |= collective.gathers() && collective.end &&
+                                         range_.begin_ns + collective.end->count() / 1000 > end_ns;
         }
     }
 
@@ -808,7 +807,7 @@ class StepReader {
     };
     std::vector<Gap> gaps_;
     ShardingHooks hooks_;
-    std::vector<Gap> shard_copies_;  // of FSDP2, beside the compute stream
+    std::vector<Gap> shard_copies_;                     // of FSDP2, beside the compute stream
     std::map<std::size_t, std::int64_t> work_ends_ns_;  // of FSDP2, by collective in it
     std::int64_t last_shard_work_ns_ = -1;              // that a collective is in: its begin
     bool gathers_on_compute_stream_ = false;

@@ -110,11 +110,11 @@ struct TracedCollective : CollectiveCall {
 
 // What FSDP2's hooks say of the groups that are sharded together.
 struct TracedShards {
-    std::vector<std::string> modules;  // each group's, by its name; empty: the root
-    std::int64_t forward_ahead = 0;    // groups that one asks for in forward, at most
-    std::int64_t backward_ahead = 0;   // likewise
+    std::vector<std::string> modules;          // each group's, by its name; empty: the root
+    std::int64_t forward_ahead = 0;            // groups that one asks for in forward, at most
+    std::int64_t backward_ahead = 0;           // likewise
     std::vector<std::int32_t> left_last = {};  // modules whose backward ends with all of it
-    std::int64_t buffers = 0;  // reduce-scatters before the first that was waited for; 0: none was
+    std::int64_t buffers = 0;   // reduce-scatters before the first that was waited for; 0: none was
     bool asynchronous = false;  // all-gathers in forward run while the stream that issued them does
     bool operator==(const TracedShards&) const = default;
 };

@@ -32,14 +32,18 @@ Json four_blocks(const Json& sharding) {
     const auto operation = [](const std::string& name, double device_us) {
         return Json{{"name", name}, {"host_us", 8}, {"device_us", device_us}};
     };
-    gradients.push_back({{"name", "head.weight"}, {"numel", 4'000'000}, {"dtype", "float32"},
+    gradients.push_back({{"name", "head.weight"},
+                         {"numel", 4'000'000},
+                         {"dtype", "float32"},
                          {"shape", {4000, 1000}}});
     for (int layer = 0; layer < 4; ++layer) {
         const std::string block = "layers." + std::to_string(layer);
         for (int k = 0; k < 3; ++k) {
             const std::string weight = block + ".weight" + std::to_string(k);
-            gradients.push_back({{"name", weight}, {"numel", 2'000'000 + 1000 * k},
-                                 {"dtype", "float32"}, {"shape", {2000 + k, 1000}}});
+            gradients.push_back({{"name", weight},
+                                 {"numel", 2'000'000 + 1000 * k},
+                                 {"dtype", "float32"},
+                                 {"shape", {2000 + k, 1000}}});
             forward.push_back(operation(block + " forward", 150 + 10 * k));
         }
     }
@@ -53,24 +57,24 @@ Json four_blocks(const Json& sharding) {
             backward.back()["ready"] = {block + ".weight" + std::to_string(k)};
         }
     }
-    return {{"name", "four blocks"},
-            {"workload",
-             {{"gradients", gradients},
-              {"forward_operations", forward},
-              {"backward_operations", backward},
-              {"collective_issue_us", 20},
-              {"copy_gb_per_s", 1000},
-              {"copy_launch_us", 6}}},
-            {"cluster",
-             {{"ranks", 8},
-              {"link",
-               {{"name", "wire"},
-                {"algorithm", "ring"},
-                {"interference", "none"},
-                {"segments", {{{"latency_us", 4}, {"bandwidth_gb_per_s", 200}}}}}}}},
-            {"sync", {{"strategy", "fsdp"}, {"sharding", sharding}}},
-            {"step",
-             {{"optimizer_ms", 0.5}, {"optimizer_launch_ms", 0.1}, {"sync_each_step", true}}}};
+    return {
+        {"name", "four blocks"},
+        {"workload",
+         {{"gradients", gradients},
+          {"forward_operations", forward},
+          {"backward_operations", backward},
+          {"collective_issue_us", 20},
+          {"copy_gb_per_s", 1000},
+          {"copy_launch_us", 6}}},
+        {"cluster",
+         {{"ranks", 8},
+          {"link",
+           {{"name", "wire"},
+            {"algorithm", "ring"},
+            {"interference", "none"},
+            {"segments", {{{"latency_us", 4}, {"bandwidth_gb_per_s", 200}}}}}}}},
+        {"sync", {{"strategy", "fsdp"}, {"sharding", sharding}}},
+        {"step", {{"optimizer_ms", 0.5}, {"optimizer_launch_ms", 0.1}, {"sync_each_step", true}}}};
 }
 
 ShardedInput input_of(const Json& document) {
@@ -84,8 +88,8 @@ struct RoundTrip {
 };
 
 RoundTrip import_document(const Json& document) {
-    const TracedRank rank = traced_rank(
-        read_kineto_trace(text_source(document.dump()), "trace.json"));
+    const TracedRank rank =
+        traced_rank(read_kineto_trace(text_source(document.dump()), "trace.json"));
     RoundTrip trip{import_trace({rank}, {}), {}, {}};
     trip.scenario = connect(trip.imported, {}, no_file);
     trip.replayed = replay(trip.imported, trip.scenario);

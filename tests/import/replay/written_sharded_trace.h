@@ -143,9 +143,9 @@ class WrittenShardedTrace {
     }
 
     [[nodiscard]] double first_host_us() const {
-        return to_us(std::ranges::find_if(hosts_, [](const auto& host) {
-                         return host.has_value();
-                     })->value().start);
+        return to_us(std::ranges::find_if(hosts_, [](const auto& host) { return host.has_value(); })
+                         ->value()
+                         .start);
     }
 
     void enter_phase(const Instruction& next) {
@@ -190,9 +190,9 @@ class WrittenShardedTrace {
     void leave_and_enter(const std::vector<GroupCall>& calls, std::size_t at) {
         for (const GroupCall& call : calls) {
             if (call.end == at && at >= entered_at_) {
-                annotate(name_of(is_backward_ ? "post_backward_reshard" : "post_forward",
-                                 call.group),
-                         cursor_us_, cursor_us_);
+                annotate(
+                    name_of(is_backward_ ? "post_backward_reshard" : "post_forward", call.group),
+                    cursor_us_, cursor_us_);
                 open_[call.group] = false;
             }
         }
@@ -225,9 +225,9 @@ class WrittenShardedTrace {
                 return i + 1;
             case InstructionKind::unpack:
                 enter_next();
-                annotate(name_of("all_gather_copy_out",
-                                 static_cast<std::size_t>(instruction.subject)),
-                         host_begin(i), host_end(i));
+                annotate(
+                    name_of("all_gather_copy_out", static_cast<std::size_t>(instruction.subject)),
+                    host_begin(i), host_end(i));
                 write_kernel(i, "split_with_sizes_copy_out_contiguous");
                 return i + 1;
             default:
@@ -273,8 +273,8 @@ class WrittenShardedTrace {
                 host_begin(i), host_end(i) - host_begin(i));
             const Workload& workload = input_.step.workload;
             for (std::int32_t k = 0; k < workload.backward[operation].ready_count; ++k) {
-                write_ready(workload.gradients[static_cast<std::size_t>(
-                    workload.readiness[ready_++])]);
+                write_ready(
+                    workload.gradients[static_cast<std::size_t>(workload.readiness[ready_++])]);
             }
         }
         const bool ends = operation + 1 == (is_backward_ ? input_.step.workload.backward.size()
@@ -330,8 +330,8 @@ class WrittenShardedTrace {
     }
 
     [[nodiscard]] const Collective& of(std::size_t launch) const {
-        return program_.collectives[static_cast<std::size_t>(
-            program_.instructions[launch].subject)];
+        return program_
+            .collectives[static_cast<std::size_t>(program_.instructions[launch].subject)];
     }
 
     void write_call(std::size_t i) {
@@ -393,7 +393,7 @@ class WrittenShardedTrace {
     Json events_;
     int thread_ = main_thread;
     double base_us_ = 0;
-    double cursor_us_ = 0;    // of the host
+    double cursor_us_ = 0;     // of the host
     double finishes_us_ = -1;  // autograd has ended
     bool is_backward_ = false;
     std::size_t entered_at_ = 0;
