@@ -4,6 +4,7 @@
 #include <array>
 #include <bit>
 #include <cmath>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -23,8 +24,8 @@
 #include "sim/base/json_input.h"
 #include "sim/link/link_input.h"
 #include "sim/plan/cap.h"
+#include "sim/predict/sharded_prediction.h"
 #include "sim/scenario/document_edit.h"
-#include "sim/sharding/shard_plan.h"
 
 namespace bucketwise {
 namespace {
@@ -61,7 +62,8 @@ po::options_description measuring_options(const char* output_text, const char* t
          {"sharding",
           "of a step that is sharded: layers per group to measure besides the scenario's own "
           "setting, such as 1,2,all; with /keep behind it, parameters stay after forward; auto: 1, "
-          "2, 4 and so on, and all",
+          "2, 4 and so on, and all. Of zero3: elements to prefetch, such as 0,1000000,all; auto: "
+          "none, a quarter of all, and all",
           "auto"},
          {"bytes",
           "sizes of isolated messages, such as 4KiB,1MiB; auto: up to the size of all gradients, "
@@ -70,8 +72,8 @@ po::options_description measuring_options(const char* output_text, const char* t
           "auto"},
          {"protocols",
           "what to measure; of a step that is sharded "
-          "allgather,reducescatter,compute,contention,steps, contention where all-gathers are "
-          "asynchronous",
+          "allgather,reducescatter,compute,contention,steps, and allreduce of hsdp; on a CPU "
+          "contention only where all-gathers are asynchronous",
           "allreduce,compute,contention,steps"},
          {"all-reduce", "who sums: the library, or, with gloo, our own ring or direct", "library"},
          {"contention-ctas",
@@ -259,10 +261,18 @@ std::vector<std::optional<std::int64_t>> contention_ctas(const po::variables_map
     return {ctas.begin(), ctas.end()};
 }
 
-std::set<Protocol> requested_protocols(const po::variables_map& values, bool shards) {
-    if (shards && !is_typed(values, "protocols")) {
-        return {Protocol::all_gather, Protocol::reduce_scatter, Protocol::compute,
-                Protocol::contention, Protocol::step};
+bool has_replicas(const Scenario& scenario) {
+    return shard_group_of(scenario).ranks < scenario.group.ranks;
+}
+
+std::set<Protocol> requested_protocols(const po::variables_map& values, const Scenario& scenario) {
+    if (scenario.sharding && !is_typed(values, "protocols")) {
+        std::set<Protocol> protocols{Protocol::all_gather, Protocol::reduce_scatter,
+                                     Protocol::compute, Protocol::contention, Protocol::step};
+        if (has_replicas(scenario)) {
+            protocols.insert(Protocol::all_reduce);
+        }
+        return protocols;
     }
     std::set<Protocol> protocols;
     for (const std::string& name : list_value(values, "protocols")) {
@@ -287,7 +297,7 @@ void refuse_options_of_others(const po::variables_map& values, const Scenario& s
     }
 }
 
-// What a step sends, and how it is measured alone.
+// What a step sends, and how it is measured alone: among all ranks.
 class MessagesToMeasure {
   public:
     MessagesToMeasure(const Scenario& scenario, const StepInput& input,
@@ -297,48 +307,58 @@ class MessagesToMeasure {
             largest_ = input.workload.gradient_bytes();
         }
         for (const ShardingRequest& setting : settings) {
-            add(make_shard_plan(input.workload, setting, ranks_));
+            const ShardedInput sharded = sharded_replay_input(scenario, setting, true);
+            for (const Collective& collective : sharded_program(sharded).collectives) {
+                largest_ = std::max(largest_, collective.bytes);
+                if (collective.group) {  // there are as many as there are groups
+                    occurring_[collective.kind].insert(collective.bytes);
+                }
+            }
         }
     }
 
     [[nodiscard]] MessageSizes of(CollectiveKind kind) const {
-        if (kind == CollectiveKind::all_reduce) {
-            return {dtypes_.sum, 1, largest_, {}};
-        }
         const bool gathers = kind == CollectiveKind::all_gather;
-        return {gathers ? dtypes_.all_gather : dtypes_.sum, ranks_, largest_,
-                gathers ? gathered_ : reduced_};
+        MessageSizes sizes{gathers ? dtypes_.all_gather : dtypes_.sum,
+                           kind == CollectiveKind::all_reduce ? 1 : ranks_, largest_};
+        if (const auto found = occurring_.find(kind); found != occurring_.end()) {
+            for (const Bytes size : found->second) {
+                sizes.occurring.insert(rounded_up(size, sizes));
+            }
+        }
+        return sizes;
     }
 
   private:
-    void add(const ShardPlan& plan) {
-        for (const ShardGroup& group : plan.groups) {
-            gathered_.insert(group.gathered());
-            reduced_.insert(group.reduced());
-            largest_ = std::max({largest_, group.gathered(), group.reduced()});
-        }
-    }
-
     MessageDtypes dtypes_;
     std::int64_t ranks_;
     Bytes largest_;
-    std::set<Bytes> gathered_;
-    std::set<Bytes> reduced_;
+    std::map<CollectiveKind, std::set<Bytes>> occurring_;  // in steps that are sharded
 };
 
-// Computing is disturbed by what it does not wait for.
-std::vector<CollectiveKind> disturbing(const Scenario& scenario) {
+// Computing is disturbed by what it does not wait for: on a GPU by all that is sent, on a CPU by
+// all-gathers that do not block.
+std::vector<CollectiveKind> disturbing(const Scenario& scenario, bool on_host) {
     if (!scenario.sharding) {
         return {CollectiveKind::all_reduce};
     }
-    return scenario.sharding->asynchronous_unshard ? std::vector{CollectiveKind::all_gather}
-                                                   : std::vector<CollectiveKind>{};
+    const bool by_module = scenario.sharding->strategy == ShardedStrategy::zero3;
+    if (on_host) {
+        return by_module || scenario.sharding->asynchronous_unshard
+                   ? std::vector{CollectiveKind::all_gather}
+                   : std::vector<CollectiveKind>{};
+    }
+    std::vector<CollectiveKind> kinds{CollectiveKind::all_gather, CollectiveKind::reduce_scatter};
+    if (has_replicas(scenario)) {
+        kinds.push_back(CollectiveKind::all_reduce);
+    }
+    return kinds;
 }
 
 void add_contentions(const po::variables_map& values, const Scenario& scenario,
                      const MessagesToMeasure& messages, std::vector<Item>& items) {
     const bool is_nccl = text_value(values, "backend") == "nccl";
-    for (const CollectiveKind kind : disturbing(scenario)) {
+    for (const CollectiveKind kind : disturbing(scenario, !is_nccl)) {
         for (const Bytes size : contention_messages(messages.of(kind), is_nccl)) {
             for (const std::optional<std::int64_t>& ctas : contention_ctas(values)) {
                 items.push_back({.protocol = Protocol::contention,
@@ -354,11 +374,12 @@ std::vector<Item> requested_items(const po::variables_map& values, const Scenari
                                   const StepInput& input) {
     refuse_options_of_others(values, scenario);
     const std::vector<ShardingRequest> settings =
-        scenario.sharding ? settings_to_measure(text_value(values, "sharding"), scenario, input)
-                          : std::vector<ShardingRequest>{};
+        scenario.sharding
+            ? settings_to_measure(text_value(values, "sharding"), scenario, input.workload)
+            : std::vector<ShardingRequest>{};
     const MessagesToMeasure messages(scenario, input, settings);
     std::vector<Item> items;
-    for (const Protocol protocol : requested_protocols(values, scenario.sharding.has_value())) {
+    for (const Protocol protocol : requested_protocols(values, scenario)) {
         if (const auto kind = isolated_kind(protocol)) {
             for (const Bytes size : requested_messages(values, messages.of(*kind))) {
                 items.push_back({.protocol = protocol, .message = size});

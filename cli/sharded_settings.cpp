@@ -5,10 +5,10 @@
 #include <utility>
 
 #include "cli/shell/option_values.h"
-#include "sim/base/error.h"
+#include "hw/measure/measurer.h"
+#include "hw/rank/sharded_calls.h"
 #include "sim/base/transformed.h"
 #include "sim/sharding/modules.h"
-#include "sim/sharding/shard_plan.h"
 
 namespace bucketwise {
 namespace {
@@ -29,6 +29,11 @@ std::vector<ShardingRequest> automatic(const ShardingRequest& own, std::int64_t 
     }
     requests.push_back(with_layers(own, blocks));
     return requests;
+}
+
+ShardingRequest with_prefetch(ShardingRequest request, std::int64_t elements) {
+    request.zero3.prefetch_elements = elements;
+    return request;
 }
 
 ShardingRequest typed_setting(const std::string& text, const ShardingRequest& own,
@@ -54,30 +59,54 @@ std::vector<std::string> between_commas(const std::string& text) {
 }
 
 // Whether ranks do the same with both.
-bool does_the_same(ShardingRequest a, const ShardingRequest& b, const StepInput& input) {
-    const bool same_groups = make_shard_plan(input.workload, a, input.group.ranks) ==
-                             make_shard_plan(input.workload, b, input.group.ranks);
-    a.groups = b.groups;
-    a.layers_per_group = b.layers_per_group;
-    return same_groups && a == b;
+bool does_the_same(const ShardingRequest& a, const ShardingRequest& b, const Scenario& scenario) {
+    const auto replay = [&](const ShardingRequest& request) {
+        return sharded_replay(sharded_replay_input(scenario, request, true));
+    };
+    const ShardedReplay of_a = replay(a);
+    const ShardedReplay of_b = replay(b);
+    return of_a.program == of_b.program && of_a.calls == of_b.calls && of_a.moves == of_b.moves;
+}
+
+// Of zero3: how many elements are prefetched.
+std::vector<ShardingRequest> prefetches(const std::string& text, const ShardingRequest& own,
+                                        std::int64_t elements) {
+    if (text == "auto") {
+        return {with_prefetch(own, 0), with_prefetch(own, elements / 4),
+                with_prefetch(own, elements)};
+    }
+    constexpr std::int64_t most_elements = 1'000'000'000'000;
+    return transformed(between_commas(text), [&](const std::string& setting) {
+        return with_prefetch(own, setting == "all"
+                                      ? elements
+                                      : whole_number(setting, sharding_option, {0, most_elements}));
+    });
+}
+
+std::vector<ShardingRequest> other_settings(const std::string& text, const ShardingRequest& own,
+                                            const Workload& workload) {
+    if (own.strategy == ShardedStrategy::zero3) {
+        std::int64_t elements = 0;
+        for (const Gradient& gradient : workload.gradients) {
+            elements += gradient.numel;
+        }
+        return prefetches(text, own, elements);
+    }
+    const auto blocks = std::ssize(blocks_of(transformed(workload.gradients, &Gradient::name)));
+    return text == "auto" ? automatic(own, blocks)
+                          : transformed(between_commas(text), [&](const std::string& setting) {
+                                return typed_setting(setting, own, blocks);
+                            });
 }
 
 }  // namespace
 
 std::vector<ShardingRequest> settings_to_measure(const std::string& text, const Scenario& scenario,
-                                                 const StepInput& input) {
-    const ShardingRequest& own = *scenario.sharding;
-    const auto blocks =
-        std::ssize(blocks_of(transformed(input.workload.gradients, &Gradient::name)));
-    const std::vector<ShardingRequest> others =
-        text == "auto" ? automatic(own, blocks)
-                       : transformed(between_commas(text), [&](const std::string& setting) {
-                             return typed_setting(setting, own, blocks);
-                         });
-    std::vector<ShardingRequest> settings{own};
-    for (const ShardingRequest& other : others) {
+                                                 const Workload& workload) {
+    std::vector<ShardingRequest> settings{*scenario.sharding};
+    for (const ShardingRequest& other : other_settings(text, *scenario.sharding, workload)) {
         const bool is_there = std::ranges::any_of(settings, [&](const ShardingRequest& known) {
-            return does_the_same(known, other, input);
+            return does_the_same(known, other, scenario);
         });
         if (!is_there) {
             settings.push_back(other);

@@ -46,6 +46,7 @@ ShardingRequest as_in_scenario(const ShardingRequest& measured, const ShardingRe
     request.layers_per_group = measured.layers_per_group;
     request.reshard_after_forward = measured.reshard_after_forward;
     request.reshard_ranks = measured.reshard_ranks;
+    request.zero3.prefetch_elements = measured.zero3.prefetch_elements;
     return request;
 }
 
@@ -61,7 +62,8 @@ std::vector<StepsOfSetting> by_setting(const Scenario& scenario, const MeasuredR
         measured.reduces_in_own_dtype = scenario.sharding->reduces_in_own_dtype;
         if (measured != as_in_scenario(measured, *scenario.sharding)) {
             throw InputError(run.file, "/sharding",
-                             "settings that differ from the scenario's in groups and resharding",
+                             "settings that differ from the scenario's in groups, resharding and "
+                             "prefetching",
                              sharding_json(measured).dump());
         }
         auto found = std::ranges::find(settings, measured, &StepsOfSetting::setting);
@@ -82,10 +84,9 @@ std::vector<double> all_samples(const std::vector<const StepRecord*>& records) {
     return samples;
 }
 
-// Ranks with Gloo compute and communicate by themselves, whatever device the scenario names.
 ShardedInput input_of_run(const Scenario& scenario, const MeasuredRun& run) {
     ShardedInput input = sharded_input(scenario);
-    input.step.workload.host_is_device |= run.transport.backend == "gloo";
+    input.step.workload.host_is_device = run.transport.computes_on_host();
     return input;
 }
 

@@ -144,11 +144,13 @@ void set_readiness(const Workload& workload, ComputeFit& fit) {
 }
 
 // The step whose copies a compute record tells: the scenario's own, or at its default cap.
-Program copying_program(const Scenario& scenario, StepInput input) {
+Program copying_program(const Scenario& scenario, StepInput input, bool on_host) {
     if (scenario.sharding) {
-        input.workload.host_is_device = true;  // as ranks run it
+        ShardedInput sharded = sharded_input(scenario);
+        input.group = sharded.step.group;
+        input.workload.host_is_device = on_host;
         input.copy_fixed = Duration{0};
-        const ShardedInput sharded{std::move(input), *scenario.sharding, {}};
+        sharded.step = std::move(input);
         return build_sharded_program(sharded, make_shard_plan(sharded)).program;
     }
     const SyncSettings sync = settings_of_replay(with_cap(scenario.sync, Cap()));
@@ -156,11 +158,11 @@ Program copying_program(const Scenario& scenario, StepInput input) {
 }
 
 // Payload that it copies and casts.
-Bytes copied_bytes(const Scenario& scenario, StepInput input) {
+Bytes copied_bytes(const Scenario& scenario, StepInput input, bool on_host) {
     input.copy_bandwidth = bandwidth_from_gb_per_s(1);  // a byte per nanosecond
     Duration time{0};
     for (const Instruction& instruction :
-         copying_program(scenario, std::move(input)).instructions) {
+         copying_program(scenario, std::move(input), on_host).instructions) {
         if (is_copy(instruction.kind)) {
             time += instruction.device;
         }
@@ -170,8 +172,8 @@ Bytes copied_bytes(const Scenario& scenario, StepInput input) {
 }
 
 void set_copy_bandwidth(const std::vector<Round>& rounds, const Scenario& scenario,
-                        const StepInput& input, ComputeFit& fit) {
-    const Bytes copied = copied_bytes(scenario, input);
+                        const StepInput& input, bool on_host, ComputeFit& fit) {
+    const Bytes copied = copied_bytes(scenario, input, on_host);
     if (copied.count == 0) {
         return;
     }
@@ -305,7 +307,7 @@ std::optional<ComputeFit> fit_compute(const MeasuredRun& run, const Scenario& sc
     set_readiness(input.workload, fit);
     fit.optimizer =
         duration_from_us(slowest(rounds, [](const ComputeRecord& r) { return r.optimizer_us; }));
-    set_copy_bandwidth(rounds, scenario, input, fit);
+    set_copy_bandwidth(rounds, scenario, input, run.transport.computes_on_host(), fit);
     set_variation(rounds, fit);
     const auto spread_of = [&](CollectiveKind kind) {
         return collective_spread(samples_of(kind, {run}));

@@ -22,7 +22,7 @@ class Arena {
         std::memset(data_.get(), 0, static_cast<std::size_t>(bytes));
     }
 
-    [[nodiscard]] std::byte* at(std::int64_t offset) { return data_.get() + offset; }
+    [[nodiscard]] std::byte* at(std::int64_t offset) const { return data_.get() + offset; }
     [[nodiscard]] float* floats() { return reinterpret_cast<float*>(data_.get()); }
     [[nodiscard]] std::int64_t size_bytes() const { return size_bytes_; }
 

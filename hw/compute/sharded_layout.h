@@ -1,22 +1,22 @@
-// Where the parts of parameters and gradients lie in what a group of a sharded step sends and
+// Where the parts of parameters and gradients lie in what a collective of a sharded step sends and
 // receives, in elements, whatever the memory is.
 //
-// As PyTorch's fully_shard lays them out: each parameter is cut along its first dimension into as
-// many equal parts as there are ranks, the last ones padded. Rank r's parts of all parameters of a
-// group lie together, one after the other: that is what a rank gathers from and reduces to. What is
-// gathered, or to be scattered, is all ranks' parts, rank by rank.
+// Each parameter is cut into as many equal parts as there are ranks, the last ones padded:
+// PyTorch's fully_shard cuts along the first dimension, DeepSpeed's stage 3 anywhere. Rank r's
+// parts of all parameters that are moved together lie together, one after the other: that is what a
+// rank gathers from and reduces to. What is gathered, or to be scattered, is all ranks' parts, rank
+// by rank.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <vector>
 
-#include "sim/sharding/shard_plan.h"
 #include "sim/workload/workload.h"
 
 namespace bucketwise {
 
-// A parameter within its group.
+// A parameter among those that are moved together.
 struct ShardedParameter {
     std::int32_t parameter = 0;  // of Workload::gradients
     std::int64_t numel = 0;      // of all of it
@@ -29,10 +29,10 @@ struct ShardedParameter {
     [[nodiscard]] std::int64_t numel_of(std::int64_t rank) const;
 };
 
-struct ShardedGroupLayout {
+struct ShardedLayout {
     std::vector<ShardedParameter> parameters;
     std::int64_t part = 0;  // elements of one rank
-    bool operator==(const ShardedGroupLayout&) const = default;
+    bool operator==(const ShardedLayout&) const = default;
 
     // Of a rank's part of a parameter, in what is gathered or to be scattered.
     [[nodiscard]] std::int64_t place(const ShardedParameter& of, std::int64_t rank) const {
@@ -40,8 +40,16 @@ struct ShardedGroupLayout {
     }
 };
 
-// By group of the plan.
-std::vector<ShardedGroupLayout> layout_of(const ShardPlan& plan,
-                                          const std::vector<Gradient>& gradients);
+enum class Cut : std::uint8_t {
+    rows,     // along the first dimension, where that is known
+    anywhere  // flattened
+};
+
+// Of these parameters, cut among so many ranks.
+ShardedLayout layout_of(const std::vector<std::int32_t>& parameters,
+                        const std::vector<Gradient>& gradients, std::int64_t ranks, Cut cut);
+
+// The same, padded as among `ranks`, gathered among `fewer` of them, which divide these.
+ShardedLayout among_fewer(ShardedLayout layout, std::int64_t ranks, std::int64_t fewer);
 
 }  // namespace bucketwise

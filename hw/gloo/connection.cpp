@@ -8,12 +8,15 @@
 #include <csignal>
 #include <vector>
 
+#include <fmt/format.h>
+
 #include "hw/gloo/gloo_communicator.h"
 #include "hw/gloo/meeting/device.h"
 #include "hw/gloo/meeting/gloo_control_group.h"
 #include "hw/gloo/meeting/store.h"
 #include "hw/launch/processor_affinity.h"
 #include "sim/base/error.h"
+#include "sim/base/invariant.h"
 
 namespace bucketwise {
 namespace {
@@ -101,19 +104,39 @@ void check(const MeetingPoint& meeting) {
 
 }  // namespace
 
-struct GlooConnection::State {
-    State(std::shared_ptr<gloo::Context> data_context,
-          std::shared_ptr<gloo::Context> control_context, std::chrono::milliseconds deadline)
-        : data(std::move(data_context), deadline), own(std::move(control_context), deadline) {}
+// Ranks that are connected, and what they exchange by each implementation.
+struct GlooConnection::ConnectedRanks {
+    ConnectedRanks(std::shared_ptr<gloo::Context> context, std::chrono::milliseconds deadline)
+        : group(std::move(context), deadline) {}
 
-    GlooGroup data;
-    GlooGroup own;  // of the control group
+    GlooGroup group;
     // By AllReduceImplementation.
     std::array<GlooCommunicator, 3> communicators{
-        {{data, {library_all_reduce, ring_reduce_scatter, library_all_gather}},
-         {data, {ring_all_reduce, ring_reduce_scatter, ring_all_gather}},
-         {data, {direct_all_reduce, direct_reduce_scatter, direct_all_gather}}}};
+        {{group, {library_all_reduce, ring_reduce_scatter, library_all_gather}},
+         {group, {ring_all_reduce, ring_reduce_scatter, ring_all_gather}},
+         {group, {direct_all_reduce, direct_reduce_scatter, direct_all_gather}}}};
+
+    Communicator& by(AllReduceImplementation implementation) {
+        return communicators[static_cast<std::size_t>(implementation)];
+    }
+};
+
+struct GlooConnection::State {
+    State(const MeetingPoint& meeting_point,
+          std::shared_ptr<gloo::transport::Device> listening_device,
+          std::shared_ptr<gloo::Context> data_context,
+          std::shared_ptr<gloo::Context> control_context)
+        : meeting(meeting_point),
+          device(std::move(listening_device)),
+          data(std::move(data_context), meeting_point.deadline),
+          own(std::move(control_context), meeting_point.deadline) {}
+
+    MeetingPoint meeting;
+    std::shared_ptr<gloo::transport::Device> device;
+    ConnectedRanks data;
+    GlooGroup own;  // of the control group
     GlooControlGroup control{own};
+    std::vector<std::unique_ptr<ConnectedRanks>> others;  // of some ranks, as they were asked for
 };
 
 GlooConnection::GlooConnection(const MeetingPoint& meeting) {
@@ -134,7 +157,8 @@ GlooConnection::GlooConnection(const MeetingPoint& meeting) {
         data = connect(meeting, JobStore(*store, meeting.job + "/data/", deadline), device);
         control = connect(meeting, JobStore(*store, meeting.job + "/control/", deadline), device);
     }
-    state_ = std::make_unique<State>(std::move(data), std::move(control), meeting.deadline);
+    state_ =
+        std::make_unique<State>(meeting, std::move(device), std::move(data), std::move(control));
     // One side of a connection may be done while the other is not. Whoever returns from here can
     // leave at once without harm to those who are still connecting.
     state_->control.barrier();
@@ -144,8 +168,30 @@ GlooConnection::GlooConnection(const MeetingPoint& meeting) {
 
 GlooConnection::~GlooConnection() = default;
 
+Communicator& GlooConnection::communicator_among(const std::vector<std::int64_t>& ranks,
+                                                 AllReduceImplementation implementation) {
+    MeetingPoint meeting = state_->meeting;
+    const auto deadline = std::chrono::steady_clock::now() + meeting.deadline;
+    const auto own = std::ranges::find(ranks, meeting.rank);
+    invariant(own != ranks.end(), "a group that this rank is in");
+    const std::unique_ptr<KeyValueStore> store = open_store(meeting.store);
+    std::shared_ptr<gloo::Context> context;
+    if (ranks.size() > 1) {
+        meeting.rank = static_cast<int>(own - ranks.begin());
+        meeting.ranks = static_cast<int>(ranks.size());
+        const std::string keys =
+            fmt::format("{}/group {} of {}/", meeting.job, state_->others.size(), ranks.front());
+        context = connect(meeting, JobStore(*store, keys, deadline), state_->device);
+    }
+    state_->others.push_back(
+        std::make_unique<ConnectedRanks>(std::move(context), meeting.deadline));
+    state_->control.barrier();  // as when all have met
+    store->forget_own_keys();
+    return state_->others.back()->by(implementation);
+}
+
 Communicator& GlooConnection::communicator(AllReduceImplementation implementation) {
-    return state_->communicators[static_cast<std::size_t>(implementation)];
+    return state_->data.by(implementation);
 }
 
 ControlGroup& GlooConnection::control() {

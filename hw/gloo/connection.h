@@ -1,8 +1,10 @@
 // The ranks of one job, connected over Gloo's TCP transport.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "hw/backend/backend.h"
 #include "hw/rank/communicator.h"
@@ -27,10 +29,17 @@ class GlooConnection {
     // collective of one of them at a time.
     [[nodiscard]] Communicator& communicator(AllReduceImplementation implementation);
 
+    // Of some ranks, in the order in which they are named, with sockets of their own. Collective:
+    // every rank calls it at the same time, with a group that it is in, and each with the same one
+    // as those in it. Owned by the connection, as long as that lasts. Throws as the constructor.
+    [[nodiscard]] Communicator& communicator_among(const std::vector<std::int64_t>& ranks,
+                                                   AllReduceImplementation implementation);
+
     // Has sockets of its own: may be used by another thread than the communicators.
     [[nodiscard]] ControlGroup& control();
 
   private:
+    struct ConnectedRanks;
     struct State;
     std::unique_ptr<State> state_;
 };

@@ -1,13 +1,12 @@
 #include "hw/gloo/gloo_backend.h"
 
-#include <fmt/format.h>
-
 #include "hw/cpu/cpu_devices.h"
 #include "hw/cpu/cpu_kernels.h"
 #include "hw/cpu/cpu_rank.h"
 #include "hw/cpu/cpu_sharded_rank.h"
 #include "hw/gloo/connection.h"
 #include "hw/rank/isolated_messages.h"
+#include "hw/rank/shard_place.h"
 #include "sim/base/error.h"
 
 namespace bucketwise {
@@ -30,8 +29,17 @@ class GlooRank : public RankConnection {
 
     std::unique_ptr<ShardedDevice> sharded_device(const Scenario& scenario,
                                                   const Workload& workload) override {
-        return std::make_unique<CpuShardedRank>(scenario, workload,
-                                                connection_.communicator(implementation_));
+        const ShardPlace place = shard_place(scenario, control().rank());
+        Communicator& all = connection_.communicator(implementation_);
+        const auto among = [&](const std::vector<std::int64_t>& ranks) -> Communicator& {
+            return connection_.communicator_among(ranks, implementation_);
+        };
+        Communicator& sharing = place.replicas > 1 ? among(place.sharing()) : all;
+        Communicator& gathering = place.gathers_among_fewer() ? among(place.gathering()) : sharing;
+        Communicator& replicas = place.replicas > 1 ? among(place.replicating()) : all;
+        return std::make_unique<CpuShardedRank>(
+            scenario, workload,
+            ShardCommunicators<Communicator>{all, sharing, gathering, replicas});
     }
 
     std::unique_ptr<MessageDevice> messages() override {
@@ -51,24 +59,6 @@ class GlooRank : public RankConnection {
     AllReduceImplementation implementation_;
 };
 
-// Between all ranks there is one communicator, and none between some of them.
-void check_sharding(const ShardingRequest& request, std::int64_t ranks, const std::string& file) {
-    if (request.strategy != ShardedStrategy::fsdp) {
-        throw InputError(file, "/sync/strategy",
-                         "fsdp, or a strategy that does not shard, on real ranks",
-                         std::string(name_of(request.strategy)));
-    }
-    if (request.reshard_ranks && *request.reshard_ranks != ranks) {
-        throw InputError(file, "/sync/sharding/reshard_ranks",
-                         fmt::format("all {} ranks, or none, on real ranks", ranks),
-                         std::to_string(*request.reshard_ranks));
-    }
-    if (ranks < 2) {
-        throw InputError(file, "/cluster/ranks", "two ranks or more that share parameters",
-                         std::to_string(ranks));
-    }
-}
-
 class GlooBackend : public Backend {
   public:
     [[nodiscard]] std::string_view name() const override { return "gloo"; }
@@ -87,7 +77,7 @@ class GlooBackend : public Backend {
             throw InputError(file, "/step/cuda_graph", "false, or --backend nccl", "true");
         }
         if (scenario.sharding) {
-            check_sharding(*scenario.sharding, scenario.group.ranks, file);
+            check_shard_ranks(scenario, file);
         }
     }
 

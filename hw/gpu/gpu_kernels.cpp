@@ -93,6 +93,11 @@ struct GpuKernels::Room {
     }
 };
 
+Arithmetic arithmetic_of(const Scenario& scenario) {
+    const auto* workload = std::get_if<ModelWorkload>(&scenario.workload);
+    return workload == nullptr ? Arithmetic::float32 : workload->arithmetic;
+}
+
 GpuKernels::GpuKernels(const KernelPlan& plan, const std::vector<Gradient>& gradients,
                        GpuGradientBuffers& buffers,
                        const std::variant<Duration, Optimizer>& optimizer, Arithmetic arithmetic,

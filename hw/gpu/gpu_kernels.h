@@ -41,6 +41,9 @@ struct PatternTables {
     DeviceMemory columns;  // column_value(0), ...
 };
 
+// In which matrix products are computed; float32 where there are none.
+Arithmetic arithmetic_of(const Scenario& scenario);
+
 class GpuKernels : public PlannedKernels {
   public:
     // `plan`, `gradients`, `buffers` and `stream` are kept by reference.

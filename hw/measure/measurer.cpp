@@ -135,6 +135,20 @@ void add_parts(const Program& program, const StepTrace& trace, ComputeRecord& re
     record.optimizer_us = to_us(step.optimizer);
 }
 
+// `each`: every instruction by itself, if the device can tell. Where a step runs as one graph, no
+// operation is launched by itself. Behind a head start the host never waits for room in the GPU's
+// queue, as it does in a step that the GPU is slow with.
+void add_computing(const StepInput& input, const Program& program, const StepTrace& trace,
+                   const std::optional<StepTrace>& each, ComputeRecord& record) {
+    add_parts(program, trace, record);
+    add_operations(input, program, each ? *each : trace, record);
+    if (each && !trace.graph_launch) {
+        const LastMicroStep launched = last_micro_step(program, as_intervals(each->launches));
+        record.forward_launches_us = microseconds(launched.forward);
+        record.backward_launches_us = microseconds(launched.backward);
+    }
+}
+
 void refuse_wrong(const StepCheck& check) {
     if (!check.wrong.empty()) {
         throw WrongSum(check.wrong);
@@ -143,18 +157,32 @@ void refuse_wrong(const StepCheck& check) {
 
 }  // namespace
 
-StepInput replay_input(const Scenario& scenario) {
-    StepInput input = step_input(scenario);
+namespace {
+
+void set_as_replayed(const Scenario& scenario, StepInput& input) {
     if (!input.copy_bandwidth) {
         input.copy_bandwidth = bandwidth_from_gb_per_s(1);
     }
     input.step.optimizer_launch = Duration{0};  // real launches take what they take
-    if (scenario.sharding) {
-        input.workload.host_is_device = true;  // only ranks on CPUs run sharded steps
-    }
     if (std::holds_alternative<Optimizer>(scenario.step.optimizer)) {
         input.step.optimizer = std::max(input.step.optimizer, Duration{1});
     }
+}
+
+}  // namespace
+
+StepInput replay_input(const Scenario& scenario) {
+    StepInput input = step_input(scenario);
+    set_as_replayed(scenario, input);
+    return input;
+}
+
+ShardedInput sharded_replay_input(const Scenario& scenario, const ShardingRequest& setting,
+                                  bool on_host) {
+    ShardedInput input = sharded_input(scenario);
+    set_as_replayed(scenario, input.step);
+    input.step.workload.host_is_device = on_host;
+    input.request = setting;
     return input;
 }
 
@@ -265,16 +293,8 @@ ComputeRecord ReplayMeasurer::compute_on_this_rank(bool copies_first) {
     if (!copies_first) {
         record.copying_step_us = run_free();
     }
-    add_parts(program, trace, record);
-    const std::optional<StepTrace> each = device_.run_each(program, sync, {}, next_step());
-    add_operations(input(), program, each ? *each : trace, record);
-    // Where a step runs as one graph, no operation is launched by itself. Behind a head start the
-    // host never waits for room in the GPU's queue, as it does in a step that the GPU is slow with.
-    if (each && !trace.graph_launch) {
-        const LastMicroStep launched = last_micro_step(program, as_intervals(each->launches));
-        record.forward_launches_us = microseconds(launched.forward);
-        record.backward_launches_us = microseconds(launched.backward);
-    }
+    add_computing(input(), program, trace, device_.run_each(program, sync, {}, next_step()),
+                  record);
     if (trace.graph_launch) {
         record.graph_launch_us = to_us(*trace.graph_launch);
     }
@@ -291,13 +311,16 @@ ComputeRecord ShardedMeasurer::compute_on_this_rank(bool copies_first) {
     ComputeRecord record;
     record.copying_step_us = copies_first ? run_free() : 0;
     session().control().barrier();
-    const Program program = computing_of(replay_.program);
-    const StepTrace trace = device_.compute(replay_, next_step());
+    const ShardedReplay computing = computing_of(replay_);
+    const StepTrace trace = device_.run(computing, next_step(), Communicate::for_free);
     if (!copies_first) {
         record.copying_step_us = run_free();
     }
-    add_parts(program, trace, record);
-    add_operations(input(), program, trace, record);
+    add_computing(input(), computing.program, trace, device_.run_each(computing, next_step()),
+                  record);
+    if (const std::optional<StepTrace> each_copy = device_.run_each(replay_, next_step())) {
+        record.copies_us = copies_us(replay_.program, *each_copy);
+    }
     return record;
 }
 
@@ -451,7 +474,8 @@ void ReplayMeasurer::describe(const Item& item, StepRecord& record) const {
 // --- parameters that are sharded ---
 
 void ShardedMeasurer::prepare(const Item& item) {
-    replay_ = sharded_replay({input(), item.sharding.value_or(*scenario().sharding), {}});
+    replay_ = sharded_replay(
+        sharded_replay_input(scenario(), item.sharding.value_or(*scenario().sharding), on_host_));
 }
 
 void ShardedMeasurer::describe(const Item& /*item*/, StepRecord& record) const {

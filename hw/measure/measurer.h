@@ -62,6 +62,10 @@ struct Item {
 // where a prediction would have no price for them. Times in it mean nothing.
 StepInput replay_input(const Scenario& scenario);
 
+// The same of one that shards, with a setting of its own; `on_host`: ranks compute by themselves.
+ShardedInput sharded_replay_input(const Scenario& scenario, const ShardingRequest& setting,
+                                  bool on_host);
+
 // The dtype in which most gradients travel: what isolated all-reduces use.
 DType wire_dtype(const Scenario& scenario, const Workload& workload);
 
@@ -160,9 +164,11 @@ class ReplayMeasurer : public Measurer {
 class ShardedMeasurer : public Measurer {
   public:
     // All are kept by reference.
-    ShardedMeasurer(const Scenario& scenario, const StepInput& input, Transport transport,
+    ShardedMeasurer(const Scenario& scenario, const StepInput& input, const Transport& transport,
                     ShardedDevice& device, const RankSession& session)
-        : Measurer(scenario, input, std::move(transport), device, session), device_(device) {}
+        : Measurer(scenario, input, transport, device, session),
+          device_(device),
+          on_host_(transport.computes_on_host()) {}
 
   private:
     void prepare(const Item& item) override;
@@ -176,6 +182,7 @@ class ShardedMeasurer : public Measurer {
     ComputeRecord compute_on_this_rank(bool copies_first) override;
 
     ShardedDevice& device_;
+    bool on_host_;
     ShardedReplay replay_;
 };
 

@@ -59,13 +59,28 @@ NcclCommunicator& Communicators::with_ctas(std::optional<std::int64_t> ctas) {
     return *communicator;
 }
 
+NcclCommunicator& Communicators::among(const std::vector<std::int64_t>& ranks) {
+    if (std::ssize(ranks) == of_steps_->ranks()) {
+        return *of_steps_;
+    }
+    std::unique_ptr<NcclCommunicator>& communicator = groups_[ranks];
+    if (!communicator) {
+        communicator = std::make_unique<NcclCommunicator>(control_, ranks, deadline_, ctas_);
+    }
+    return *communicator;
+}
+
 void Communicators::abort() noexcept {
     of_steps_->abort();
-    for (const auto& [ctas, communicator] : others_) {
-        if (communicator) {
-            communicator->abort();
+    const auto abort_all = [](const auto& communicators) {
+        for (const auto& [of_what, communicator] : communicators) {
+            if (communicator) {
+                communicator->abort();
+            }
         }
-    }
+    };
+    abort_all(others_);
+    abort_all(groups_);
 }
 
 // --- GpuMessages ---

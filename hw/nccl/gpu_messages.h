@@ -19,7 +19,8 @@
 
 namespace bucketwise {
 
-// The communicators of one rank, one for each number of thread blocks that is asked for.
+// The communicators of one rank: one for each number of thread blocks that is asked for, and for
+// each group of ranks.
 class Communicators {
   public:
     // `control` is kept by reference. `ctas`: of steps; none: NCCL's choice. Collective.
@@ -29,6 +30,9 @@ class Communicators {
     [[nodiscard]] NcclCommunicator& of_steps() { return *of_steps_; }
     // None: that of steps. Collective when it is asked for the first time.
     [[nodiscard]] NcclCommunicator& with_ctas(std::optional<std::int64_t> ctas);
+    // Of some ranks, this one among them, as NcclCommunicator has it. Collective when it is asked
+    // for the first time.
+    [[nodiscard]] NcclCommunicator& among(const std::vector<std::int64_t>& ranks);
     // Ends what is running on all of them.
     void abort() noexcept;
 
@@ -38,6 +42,7 @@ class Communicators {
     std::optional<std::int64_t> ctas_;
     std::unique_ptr<NcclCommunicator> of_steps_;
     std::map<std::int64_t, std::unique_ptr<NcclCommunicator>> others_;
+    std::map<std::vector<std::int64_t>, std::unique_ptr<NcclCommunicator>> groups_;
 };
 
 class GpuMessages : public MessageDevice {

@@ -12,33 +12,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Issued before the step that is timed, for the host to be as far ahead of the GPU as it gets.
-constexpr int lead_in = 2;
-
 constexpr std::int64_t float_bytes = 4;
-constexpr std::int64_t scratch_word_bytes = 16;
-
-Arithmetic arithmetic_of(const Scenario& scenario) {
-    const auto* workload = std::get_if<ModelWorkload>(&scenario.workload);
-    return workload == nullptr ? Arithmetic::float32 : workload->arithmetic;
-}
-
-// Which instructions run() stamps: those before and at a wait, and the last of each phase and of
-// what comes before synchronisation is finished.
-std::vector<bool> stamped(const Program& program) {
-    const std::vector<Instruction>& all = program.instructions;
-    std::vector<bool> result(all.size(), false);
-    for (std::size_t i = 0; i < all.size(); ++i) {
-        const bool is_last = i + 1 == all.size() || all[i + 1].phase != all[i].phase ||
-                             all[i + 1].finishing != all[i].finishing;
-        const bool is_wait = all[i].kind == InstructionKind::wait;
-        result[i] = is_last || is_wait;
-        if (is_wait && i > 0) {
-            result[i - 1] = true;
-        }
-    }
-    return result;
-}
 
 // Ends a capture that something went wrong in, so that the stream can be used, or destroyed.
 class Capture {
@@ -96,7 +70,7 @@ GpuRank::GpuRank(const Scenario& scenario, const Workload& workload, const SyncS
     : ReplayRank(scenario, workload, sync, communicators.of_steps().rank(),
                  communicators.of_steps().ranks()),
       as_graph_(scenario.step.cuda_graph),
-      lead_in_(scenario.step.sync_each_step ? 0 : lead_in),
+      lead_in_(steps_leading_in(scenario)),
       communicators_(communicators),
       messages_(communicators),
       buffers_(this->workload().gradients, sync),
@@ -104,8 +78,7 @@ GpuRank::GpuRank(const Scenario& scenario, const Workload& workload, const SyncS
                arithmetic_of(scenario), compute_),
       checks_(kernel_plan(), this->workload().gradients, buffers_, kernels_.patterns(), compute_),
       ones_(float_bytes * static_cast<std::int64_t>(workload.gradients.size())),
-      unused_map_(ones_.size_bytes()),
-      scratch_(2 * scratch_word_bytes) {
+      unused_map_(ones_.size_bytes()) {
     for (const BufferGroup& group : workload.buffer_groups) {
         broadcast_.emplace_back(group.size.count);
         module_buffers_.emplace_back(group.size.count);
@@ -116,7 +89,7 @@ GpuRank::GpuRank(const Scenario& scenario, const Workload& workload, const SyncS
 
 // Memory that a collective still uses must not go, and cudaFree would wait for it for ever.
 GpuRank::~GpuRank() {
-    head_start_.release();
+    stamps_.release();
     if (!ends_well(compute_) || !ends_well(messages_.stream())) {
         communicators_.abort();
     }
@@ -166,7 +139,7 @@ std::int64_t GpuRank::peak_memory_bytes() const {
 
 // Everything that a step needs and that is no part of it, on a GPU that is idle afterwards.
 void GpuRank::prepare_step() {
-    reserve_events(*step().program);
+    stamps_.reserve(*step().program);
     poison();
     const std::vector<std::byte>& initial = statistics().initial();
     if (statistics_.size_bytes() < std::ssize(initial)) {
@@ -192,15 +165,6 @@ void GpuRank::restore_exchanged() {
     }
 }
 
-void GpuRank::reserve_events(const Program& program) {
-    while (stamps_.size() < program.instructions.size()) {
-        stamps_.emplace_back(Timing::on);
-    }
-    while (collectives_.size() < program.collectives.size()) {
-        collectives_.emplace_back();
-    }
-}
-
 StepTrace GpuRank::run(const Program& program, const SyncSettings& sync, const BucketPlan& plan,
                        std::int64_t step, Communicate communicate) {
     begin_step(program, sync, plan, step, communicate);
@@ -218,29 +182,18 @@ StepTrace GpuRank::run(const Program& program, const SyncSettings& sync, const B
             restore_exchanged();
         }
         begin_step_again(step);
-        start_.record(compute_);
+        stamps_.start().record(compute_);
         trace.host = issue(program);
-        end_.record(compute_);
+        stamps_.end().record(compute_);
     }
     finish(program);
-    read_stamps(program, trace);
+    stamps_.read(program, trace);
     return trace;
 }
 
 std::vector<Interval> GpuRank::issue(const Program& program) {
-    const std::vector<bool> is_stamped = stamped(program);
-    std::vector<Interval> host;
-    const Clock::time_point start = Clock::now();
-    const auto now = [start] { return std::chrono::duration_cast<Duration>(Clock::now() - start); };
-    for (std::size_t i = 0; i < program.instructions.size(); ++i) {
-        const Duration begin = now();
-        execute(program.instructions[i]);
-        host.push_back({begin, now()});
-        if (is_stamped[i]) {
-            stamp(stamps_[i], compute_);
-        }
-    }
-    return host;
+    return stamps_.issue(
+        program, [&](std::size_t i) { execute(program.instructions[i]); }, is_captured_);
 }
 
 // Captured anew for every step, as the values of gradients differ from step to step; what counts is
@@ -264,11 +217,11 @@ void GpuRank::issue_as_graph(const Program& program, StepTrace& trace) {
         poison();
         restore_exchanged();
     }
-    start_.record(compute_);
+    stamps_.start().record(compute_);
     const Clock::time_point begin = Clock::now();
     check_gpu(cudaGraphLaunch(instance.get(), compute_.get()), "cudaGraphLaunch");
     trace.graph_launch = std::chrono::duration_cast<Duration>(Clock::now() - begin);
-    end_.record(compute_);
+    stamps_.end().record(compute_);
     // The one launch issued all of it.
     trace.host.assign(program.instructions.size(), {*trace.graph_launch, *trace.graph_launch});
     finish(program);  // the graph must outlive what it runs
@@ -281,21 +234,13 @@ void GpuRank::warm_up(const Program& program) {
     if (std::find(warm_.begin(), warm_.end(), now) != warm_.end()) {
         return;
     }
-    start_.record(compute_);
+    stamps_.start().record(compute_);
     issue(program);
-    end_.record(compute_);
+    stamps_.end().record(compute_);
     finish(program);
     begin_step_again(step().number);
     warm_.push_back(now);
     prepare_step();
-}
-
-void GpuRank::stamp(const GpuEvent& event, const GpuStream& stream) const {
-    if (is_captured_) {
-        event.record_in_graph(stream);
-    } else {
-        event.record(stream);
-    }
 }
 
 // Gradients that live in their buckets are divided there, if anything is to be done.
@@ -326,14 +271,14 @@ void GpuRank::copy_buffers(std::int32_t group) {
 
 // The communication stream waits for what has been launched so far, as DDP's does.
 void GpuRank::launch(std::int32_t collective) {
-    const CollectiveEvents& events = collectives_[static_cast<std::size_t>(collective)];
+    const StepStamps::CollectiveEvents& events = stamps_.of_collective(collective);
     events.launched.record(compute_);
     events.launched.hold_up(messages_.stream());
-    stamp(events.begin, messages_.stream());
+    stamps_.stamp(events.begin, messages_.stream(), is_captured_);
     if (step().communicate == Communicate::yes) {
         std::visit([&](const auto& moved) { put(moved); }, movement(collective));
     }
-    stamp(events.end, messages_.stream());
+    stamps_.stamp(events.end, messages_.stream(), is_captured_);
     events.done.record(messages_.stream());
 }
 
@@ -367,42 +312,16 @@ void GpuRank::put(const StatisticsExchange& moved) {
 }
 
 void GpuRank::wait_for(std::int32_t collective) {
-    collectives_[static_cast<std::size_t>(collective)].done.hold_up(compute_);
+    stamps_.of_collective(collective).done.hold_up(compute_);
 }
 
-// Each collective may take as long as the deadline, and so may what comes after the last.
 void GpuRank::finish(const Program& program) {
-    const std::size_t steps = 1 + static_cast<std::size_t>(lead_in_);
+    const auto is_idle = [this] { return messages_.stream().is_idle(); };
+    const auto led_in = static_cast<std::size_t>(lead_in_);
     if (as_graph_) {
-        // Its events tell nothing before they have been recorded, so all of it is waited for at
-        // once.
-        PatientWait(communicator(), steps * (program.collectives.size() + 1))
-            .until([&] { return end_.has_happened() && messages_.stream().is_idle(); }, "a step");
-        return;
-    }
-    PatientWait(communicator(), steps * (program.collectives.size() + 1))
-        .until([&] { return start_.has_happened(); }, "steps that lead in");
-    PatientWait wait(communicator());
-    for (std::size_t i = 0; i < program.collectives.size(); ++i) {
-        wait.until([&] { return end_.has_happened() || collectives_[i].end.has_happened(); },
-                   "a collective of a step");
-    }
-    wait.until([&] { return end_.has_happened() && messages_.stream().is_idle(); }, "a step");
-}
-
-void GpuRank::read_stamps(const Program& program, StepTrace& trace) const {
-    const std::vector<bool> is_stamped = stamped(program);
-    Duration now{0};
-    for (std::size_t i = 0; i < program.instructions.size(); ++i) {
-        const Duration before = now;
-        if (is_stamped[i]) {
-            now = std::max(now, between(start_, stamps_[i]));
-        }
-        trace.instructions.push_back({before, now});
-    }
-    for (std::size_t i = 0; i < program.collectives.size(); ++i) {
-        trace.collectives.push_back(
-            {between(start_, collectives_[i].begin), between(start_, collectives_[i].end)});
+        stamps_.finish_graph(program, communicator(), led_in, is_idle);
+    } else {
+        stamps_.finish(program, communicator(), led_in, is_idle);
     }
 }
 
@@ -410,21 +329,7 @@ void GpuRank::read_stamps(const Program& program, StepTrace& trace) const {
 
 void GpuRank::calibrate() {
     kernels_.calibrate();
-    stamp_time_ = time_of_a_stamp(compute_, head_start_, scratch_);
-}
-
-// So many instructions from `begin` on as may be launched ahead at once.
-std::size_t GpuRank::end_of_batch(const Program& program, std::size_t begin) const {
-    std::size_t launches = 0;
-    std::size_t end = begin;
-    while (end < program.instructions.size()) {
-        launches += launches_of(program.instructions[end]);
-        if (end > begin && launches > HeadStart::most_launches) {
-            break;
-        }
-        ++end;
-    }
-    return end;
+    stamps_.calibrate();
 }
 
 // At most, with the stamp behind it.
@@ -441,46 +346,9 @@ std::optional<StepTrace> GpuRank::run_each(const Program& program, const SyncSet
                                            const BucketPlan& plan, std::int64_t step) {
     begin_step(program, sync, plan, step, Communicate::for_free);
     prepare_step();
-    StepTrace trace;
-    trace.collectives.resize(program.collectives.size());
-    Duration now{0};
-    const std::vector<Instruction>& all = program.instructions;
-    for (std::size_t begin = 0; begin < all.size();) {
-        const std::size_t end = end_of_batch(program, begin);
-        {
-            // More than the GPU's queue holds could not be launched ahead.
-            constexpr std::size_t most = std::size_t{3} * HeadStart::most_launches;
-            std::optional<HeadStart::Hold> hold;
-            if (launches_of(all[begin]) <= most) {
-                hold.emplace(head_start_, compute_);
-            }
-            start_.record(compute_);
-            for (std::size_t i = begin; i < end; ++i) {
-                const Clock::time_point issued = Clock::now();
-                if (is_compute(all[i].kind)) {
-                    execute(all[i]);
-                }
-                trace.launches.push_back(
-                    std::chrono::duration_cast<Duration>(Clock::now() - issued));
-                if (is_compute(all[i].kind)) {
-                    stamps_[i].record(compute_);
-                }
-            }
-        }
-        PatientWait(communicator()).until([&] { return compute_.is_idle(); }, "a step");
-        head_start_.check();
-        const GpuEvent* before = &start_;
-        for (std::size_t i = begin; i < end; ++i) {
-            const Duration begun = now;
-            if (is_compute(all[i].kind)) {
-                now += std::max(Duration{1}, between(*before, stamps_[i]) - stamp_time_);
-                before = &stamps_[i];
-            }
-            trace.instructions.push_back({begun, now});
-        }
-        begin = end;
-    }
-    return trace;
+    return stamps_.run_each(
+        program, [&](std::size_t i) { execute(program.instructions[i]); },
+        [&](const Instruction& instruction) { return launches_of(instruction); }, communicator());
 }
 
 // --- checking ---
@@ -548,7 +416,7 @@ ContentionTrace GpuRank::contend(const Message& message, std::int64_t iterations
     }
     const RanTogether ran = run_together(communicators_.with_ctas(message.ctas), all_reduces,
                                          iterations, backward, alone.size());
-    return contention_of(ran, operations, stamp_time_);
+    return contention_of(ran, operations, stamps_.stamp_time());
 }
 
 }  // namespace bucketwise

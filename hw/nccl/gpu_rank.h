@@ -16,10 +16,10 @@
 #include "hw/compute/gradient_buffers.h"
 #include "hw/gpu/gpu_gradients.h"
 #include "hw/gpu/gpu_kernels.h"
-#include "hw/gpu/head_start.h"
 #include "hw/gpu/runtime/gpu_stream.h"
 #include "hw/nccl/gpu_messages.h"
 #include "hw/nccl/nccl_communicator.h"
+#include "hw/nccl/step_stamps.h"
 #include "hw/rank/replay_rank.h"
 #include "sim/scenario/scenario.h"
 
@@ -70,15 +70,11 @@ class GpuRank : public ReplayRank {
     void prepare_step();
     void poison();
     void restore_exchanged();
-    void reserve_events(const Program& program);
     // Returns when the host issued each instruction, from the first one on.
     std::vector<Interval> issue(const Program& program);
     void issue_as_graph(const Program& program, StepTrace& trace);
     void warm_up(const Program& program);
-    void stamp(const GpuEvent& event, const GpuStream& stream) const;
     void finish(const Program& program);
-    void read_stamps(const Program& program, StepTrace& trace) const;
-    [[nodiscard]] std::size_t end_of_batch(const Program& program, std::size_t begin) const;
     [[nodiscard]] std::size_t launches_of(const Instruction& instruction) const;
     NcclCommunicator& communicator() { return communicators_.of_steps(); }
 
@@ -97,23 +93,11 @@ class GpuRank : public ReplayRank {
     DeviceMemory unused_map_;
     DeviceMemory statistics_;                // what ranks exchange of BatchNorm's
     DeviceMemory initial_statistics_;        // and what they begin a step with
-    DeviceMemory scratch_;                   // what stamps are timed with
     std::vector<ChunkTable> bucket_chunks_;  // gradients and their places in what travels
     // Plans that have run as they are, by whether they communicated; only then are they captured.
     std::vector<std::pair<BucketPlan, Communicate>> warm_;
 
-    HeadStart head_start_;
-    Duration stamp_time_{0};  // what a stamp adds to what it times
-    GpuEvent start_{Timing::on};
-    GpuEvent end_{Timing::on};
-    std::vector<GpuEvent> stamps_;  // by instruction; those that are used are recorded
-    struct CollectiveEvents {
-        GpuEvent launched{Timing::off};
-        GpuEvent begin{Timing::on};
-        GpuEvent end{Timing::on};
-        GpuEvent done{Timing::off};
-    };
-    std::vector<CollectiveEvents> collectives_;
+    StepStamps stamps_{compute_};
 };
 
 }  // namespace bucketwise

@@ -20,10 +20,11 @@
 #include "hw/nccl/gpu_devices.h"
 #include "hw/nccl/gpu_messages.h"
 #include "hw/nccl/gpu_rank.h"
+#include "hw/nccl/gpu_sharded_rank.h"
 #include "hw/nccl/nccl_communicator.h"
 #include "hw/nccl/nccl_library.h"
+#include "hw/rank/shard_place.h"
 #include "sim/base/error.h"
-#include "sim/base/invariant.h"
 
 namespace bucketwise {
 
@@ -88,10 +89,9 @@ class NcclRank : public RankConnection {
         return std::make_unique<GpuRank>(scenario, workload, sync, communicators_);
     }
 
-    std::unique_ptr<ShardedDevice> sharded_device(const Scenario& /*scenario*/,
-                                                  const Workload& /*workload*/) override {
-        invariant(false, "no scenario that shards passes check_scenario()");
-        return nullptr;
+    std::unique_ptr<ShardedDevice> sharded_device(const Scenario& scenario,
+                                                  const Workload& workload) override {
+        return std::make_unique<GpuShardedRank>(scenario, workload, communicators_);
     }
 
     std::unique_ptr<MessageDevice> messages() override {
@@ -162,9 +162,7 @@ class NcclBackend : public Backend {
 
     void check_scenario(const Scenario& scenario, const std::string& file) const override {
         if (scenario.sharding) {
-            throw InputError(file, "/sync/strategy",
-                             "a strategy that does not shard, or --backend gloo",
-                             std::string(name_of(scenario.sharding->strategy)));
+            check_shard_ranks(scenario, file);
         }
     }
 

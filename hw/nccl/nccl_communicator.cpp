@@ -6,6 +6,7 @@
 #include <cstring>
 #include <future>
 #include <mutex>
+#include <numeric>
 #include <utility>
 
 #include <fmt/format.h>
@@ -23,18 +24,40 @@ ncclDataType_t nccl_type(DType dtype) {
     return types[static_cast<std::size_t>(dtype)];
 }
 
-// Rank 0's, on every rank.
-ncclUniqueId exchanged_id(ControlGroup& control) {
+// As numbers that a control group carries exactly, of each rank.
+constexpr std::size_t id_words = NCCL_UNIQUE_ID_BYTES / sizeof(std::uint32_t);
+static_assert(id_words * sizeof(std::uint32_t) == sizeof(ncclUniqueId));
+
+std::vector<double> words_of(const ncclUniqueId& id) {
+    std::array<std::uint32_t, id_words> words{};
+    std::memcpy(words.data(), &id, sizeof(id));
+    return {words.begin(), words.end()};
+}
+
+// That of rank `leader`, which makes one, as does every rank that leads a group.
+ncclUniqueId exchanged_id(ControlGroup& control, std::int64_t leader) {
     ncclUniqueId id{};
-    if (control.rank() == 0) {
+    if (control.rank() == leader) {
         check_nccl(nccl().ncclGetUniqueId(&id), "ncclGetUniqueId", nullptr);
     }
-    std::array<std::int64_t, NCCL_UNIQUE_ID_BYTES / sizeof(std::int64_t)> words{};
-    static_assert(sizeof(words) == sizeof(id));
-    std::memcpy(words.data(), &id, sizeof(id));
-    control.broadcast_from_first(words);
+    std::vector<std::int64_t> all(static_cast<std::size_t>(control.ranks()) * id_words);
+    const std::vector<double> gathered = control.gather_to_first(words_of(id));
+    std::ranges::transform(gathered, all.begin(),
+                           [](double word) { return static_cast<std::int64_t>(word); });
+    control.broadcast_from_first(all);
+    std::array<std::uint32_t, id_words> words{};
+    std::ranges::transform(all.begin() + leader * static_cast<std::ptrdiff_t>(id_words),
+                           all.begin() + (leader + 1) * static_cast<std::ptrdiff_t>(id_words),
+                           words.begin(),
+                           [](std::int64_t word) { return static_cast<std::uint32_t>(word); });
     std::memcpy(&id, words.data(), sizeof(id));
     return id;
+}
+
+std::vector<std::int64_t> all_ranks(const ControlGroup& control) {
+    std::vector<std::int64_t> ranks(static_cast<std::size_t>(control.ranks()));
+    std::iota(ranks.begin(), ranks.end(), 0);
+    return ranks;
 }
 
 double seconds_of(std::chrono::milliseconds time) {
@@ -109,8 +132,16 @@ class NcclCommunicator::Watch {
 
 NcclCommunicator::NcclCommunicator(ControlGroup& control, std::chrono::milliseconds deadline,
                                    std::optional<std::int64_t> ctas)
-    : rank_(control.rank()), ranks_(control.ranks()), deadline_(deadline) {
-    connect(exchanged_id(control), ctas);
+    : NcclCommunicator(control, all_ranks(control), deadline, ctas) {}
+
+NcclCommunicator::NcclCommunicator(ControlGroup& control, const std::vector<std::int64_t>& ranks,
+                                   std::chrono::milliseconds deadline,
+                                   std::optional<std::int64_t> ctas)
+    : rank_(static_cast<int>(std::ranges::find(ranks, control.rank()) - ranks.begin())),
+      ranks_(static_cast<int>(ranks.size())),
+      deadline_(deadline) {
+    invariant(rank_ < ranks_, "a group that this rank is in");
+    connect(exchanged_id(control, ranks.front()), ctas);
     watch_ = std::make_unique<Watch>(*this);
 }
 

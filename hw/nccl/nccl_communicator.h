@@ -16,6 +16,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "hw/gpu/runtime/gpu_stream.h"
 #include "hw/rank/communicator.h"
@@ -44,6 +45,10 @@ class NcclCommunicator {
     // connected by the deadline, GpuError for what NCCL refuses.
     NcclCommunicator(ControlGroup& control, std::chrono::milliseconds deadline,
                      std::optional<std::int64_t> ctas);
+    // The same of some ranks, in the order in which they are named, this one among them. Collective
+    // over all: each with the group that it is in.
+    NcclCommunicator(ControlGroup& control, const std::vector<std::int64_t>& ranks,
+                     std::chrono::milliseconds deadline, std::optional<std::int64_t> ctas);
     // Ends collectives that are still running.
     ~NcclCommunicator();
     NcclCommunicator(const NcclCommunicator&) = delete;

@@ -6,36 +6,57 @@
 
 #include "sim/base/error.h"
 #include "sim/base/invariant.h"
+#include "sim/base/transformed.h"
 
 namespace bucketwise {
 namespace {
 
+bool begins_micro_step(const std::vector<Instruction>& all, std::size_t at) {
+    return at > 0 && all[at].phase == Phase::forward && all[at - 1].phase != Phase::forward;
+}
+
+std::int64_t micro_steps_of(const Program& program) {
+    std::int64_t steps = 1;
+    for (std::size_t i = 0; i < program.instructions.size(); ++i) {
+        steps += begins_micro_step(program.instructions, i) ? 1 : 0;
+    }
+    return steps;
+}
+
 class CallReader {
   public:
-    CallReader(const Program& program, const ShardingRequest& request)
-        : program_(program), request_(request) {}
+    CallReader(const Program& program, const ShardingRequest& request, const ShardPlan& plan)
+        : program_(program),
+          request_(request),
+          plan_(plan),
+          micro_steps_(micro_steps_of(program)),
+          all_reduces_(has_all_reduce(program)) {}
 
     std::vector<ShardedCall> calls() && {
         for (; at_ < program_.instructions.size(); ++at_) {
-            begin_micro_step();
+            if (begins_micro_step(program_.instructions, at_)) {
+                ++micro_step_;
+                reduced_.clear();
+            }
             calls_.push_back(call());
         }
         return std::move(calls_);
     }
 
   private:
+    static bool has_all_reduce(const Program& program) {
+        return std::ranges::find(program.collectives, CollectiveKind::all_reduce,
+                                 &Collective::kind) != program.collectives.end();
+    }
+
     [[nodiscard]] const Instruction& instruction() const { return program_.instructions[at_]; }
     [[nodiscard]] const Collective& collective(std::int32_t index) const {
         return program_.collectives[static_cast<std::size_t>(index)];
     }
-
-    void begin_micro_step() {
-        const bool is_next = at_ > 0 && instruction().phase == Phase::forward &&
-                             program_.instructions[at_ - 1].phase != Phase::forward;
-        if (is_next) {
-            ++micro_step_;
-            reduced_.clear();
-        }
+    [[nodiscard]] bool is_by_module() const { return request_.strategy == ShardedStrategy::zero3; }
+    // What a collective moves: of zero3, a move of its own.
+    [[nodiscard]] std::int32_t move_of(std::int32_t collective_index) const {
+        return is_by_module() ? collective_index : *collective(collective_index).group;
     }
 
     ShardedCall call() {
@@ -48,20 +69,17 @@ class CallReader {
             case InstructionKind::optimizer:
                 return made(ShardedAct::optimizer, -1);
             case InstructionKind::pack:
-                return made(sent_next() == CollectiveKind::all_gather ? ShardedAct::gather_in
-                                                                      : ShardedAct::reduce_in,
-                            subject);
+                return sent_next() == CollectiveKind::all_gather
+                           ? gathering(ShardedAct::gather_in, subject)
+                           : made(ShardedAct::reduce_in, subject);
             case InstructionKind::unpack:
-                return made(ShardedAct::gather_out, subject);
-            case InstructionKind::copy_back: {
-                ShardedCall placing = made(ShardedAct::place, subject);
-                placing.adds = micro_step_ > 0 && request_.gradient_sync == MicroSteps::every;
-                return placing;
-            }
+                return gathering(ShardedAct::gather_out, subject);
+            case InstructionKind::copy_back:
+                return placed(made(ShardedAct::place, subject));
             case InstructionKind::wait:
-                return made(ShardedAct::wait, *collective(subject).group);
+                return made(ShardedAct::wait, move_of(subject));
             case InstructionKind::launch:
-                return launch(subject, *collective(subject).group);
+                return launch(subject);
             default:
                 break;
         }
@@ -69,14 +87,21 @@ class CallReader {
         return {};
     }
 
-    [[nodiscard]] ShardedCall made(ShardedAct act, std::int32_t group) const {
-        return {.act = act,
-                .subject = instruction().subject,
-                .group = group,
-                .micro_step = micro_step_};
+    [[nodiscard]] ShardedCall made(ShardedAct act, std::int32_t move) const {
+        return {
+            .act = act, .subject = instruction().subject, .move = move, .micro_step = micro_step_};
     }
 
-    // Where the host is the device, what is packed is sent at once.
+    // In backward among fewer ranks, if so many have kept what forward gathered.
+    [[nodiscard]] ShardedCall gathering(ShardedAct act, std::int32_t move) const {
+        ShardedCall gathering = made(act, move);
+        gathering.among_fewer = instruction().phase == Phase::backward && request_.reshard_ranks &&
+                                !is_by_module() &&
+                                !plan_.groups[static_cast<std::size_t>(move)].is_root();
+        return gathering;
+    }
+
+    // What is packed is sent at once.
     [[nodiscard]] CollectiveKind sent_next() const {
         invariant(at_ + 1 < program_.instructions.size() &&
                       program_.instructions[at_ + 1].kind == InstructionKind::launch,
@@ -84,65 +109,113 @@ class CallReader {
         return collective(program_.instructions[at_ + 1].subject).kind;
     }
 
-    ShardedCall launch(std::int32_t subject, std::int32_t group) {
-        if (collective(subject).kind == CollectiveKind::all_gather) {
-            return made(ShardedAct::gather, group);
+    ShardedCall launch(std::int32_t subject) {
+        const std::int32_t move = move_of(subject);
+        switch (collective(subject).kind) {
+            case CollectiveKind::all_gather: {
+                ShardedCall gather = gathering(ShardedAct::gather, move);
+                gather.copies_in = is_by_module() || instruction().is_launched_ahead();
+                gather.copies_out = is_by_module();
+                return gather;
+            }
+            case CollectiveKind::reduce_scatter: {
+                refuse_parts(move);
+                ShardedCall reduce = made(ShardedAct::reduce, move);
+                reduce.copies_in = is_by_module();
+                return is_gone_on_with(move) ? reduce : placed(reduce);
+            }
+            case CollectiveKind::all_reduce: {
+                ShardedCall all_reduce = made(ShardedAct::all_reduce, move);
+                all_reduce.takes_kept = keeps() && micro_step_ > 0;
+                return is_gone_on_with(move) ? all_reduce : placed(all_reduce);
+            }
+            case CollectiveKind::broadcast:
+                break;
         }
-        invariant(collective(subject).kind == CollectiveKind::reduce_scatter,
-                  "groups are gathered or reduced");
-        if (!reduced_.insert(group).second) {
+        invariant(false, "a collective of a step that is sharded");
+        return {};
+    }
+
+    void refuse_parts(std::int32_t move) {
+        if (!reduced_.insert(move).second) {
             throw InputError("scenario", "/sync/sharding",
                              "groups that real ranks reduce at once in each backward",
                              "one that is reduced in parts, as its modules do not run together");
         }
-        ShardedCall reducing = made(ShardedAct::reduce, group);
-        reducing.is_placed = !is_placed_later(group);
-        return reducing;
     }
 
-    // Before anything else is sent.
-    [[nodiscard]] bool is_placed_later(std::int32_t group) const {
-        for (std::size_t next = at_ + 1; next < program_.instructions.size(); ++next) {
-            const Instruction& later = program_.instructions[next];
-            if (later.kind == InstructionKind::launch) {
-                return false;
-            }
-            if (later.kind == InstructionKind::copy_back && later.subject == group) {
-                return true;
-            }
+    // Whether another call does something with what was reduced.
+    [[nodiscard]] bool is_gone_on_with(std::int32_t move) const {
+        std::size_t next = at_ + 1;
+        while (next < program_.instructions.size() &&
+               program_.instructions[next].kind == InstructionKind::wait) {
+            ++next;
         }
-        return false;
+        if (next == program_.instructions.size() || is_by_module()) {
+            return false;
+        }
+        const Instruction& later = program_.instructions[next];
+        return (later.kind == InstructionKind::copy_back && later.subject == move) ||
+               (later.kind == InstructionKind::launch &&
+                collective(later.subject).kind == CollectiveKind::all_reduce &&
+                move_of(later.subject) == move);
+    }
+
+    // Whether micro-steps before the last leave what they reduced to an all-reduce of the last.
+    [[nodiscard]] bool keeps() const {
+        return all_reduces_ && request_.all_reduce == MicroSteps::last &&
+               request_.gradient_sync == MicroSteps::every;
+    }
+
+    [[nodiscard]] ShardedCall placed(ShardedCall call) const {
+        if (keeps()) {
+            call.placing = micro_step_ + 1 < micro_steps_ ? Placing::keeps : Placing::sets;
+            return call;
+        }
+        const bool adds =
+            micro_step_ > 0 && (is_by_module() || request_.gradient_sync == MicroSteps::every);
+        call.placing = adds ? Placing::adds : Placing::sets;
+        return call;
     }
 
     const Program& program_;
     const ShardingRequest& request_;
+    const ShardPlan& plan_;
+    std::int64_t micro_steps_;
+    bool all_reduces_;
     std::vector<ShardedCall> calls_;
     std::size_t at_ = 0;
     std::int64_t micro_step_ = 0;
-    std::set<std::int32_t> reduced_;  // groups, in this micro-step
+    std::set<std::int32_t> reduced_;  // moves, in this micro-step
 };
 
 }  // namespace
 
-std::vector<ShardedCall> sharded_calls(const Program& program, const ShardingRequest& request) {
-    return CallReader(program, request).calls();
-}
-
-ShardedReplay sharded_replay(const ShardedInput& input) {
-    invariant(input.step.workload.host_is_device && input.step.group.ranks > 1,
-              "ranks that compute and communicate by themselves, and not alone");
-    ShardedReplay replay{.request = input.request, .plan = make_shard_plan(input)};
-    replay.program = build_sharded_program(input, replay.plan).program;
-    replay.calls = sharded_calls(replay.program, replay.request);
+ShardedReplay sharded_replay(ShardedProgram program, ShardPlan plan,
+                             const ShardingRequest& request) {
+    ShardedReplay replay{.request = request, .plan = std::move(plan)};
+    replay.program = std::move(program.program);
+    replay.calls = CallReader(replay.program, replay.request, replay.plan).calls();
+    replay.moves = request.strategy == ShardedStrategy::zero3
+                       ? std::move(program.moved)
+                       : transformed(replay.plan.groups, &ShardGroup::parameters);
     return replay;
 }
 
-Program computing_of(const Program& program) {
-    Program computing;
-    computing.host_is_device = program.host_is_device;
-    for (const Instruction& instruction : program.instructions) {
-        if (is_compute(instruction.kind) && !is_copy(instruction.kind)) {
-            computing.instructions.push_back(instruction);
+ShardedReplay sharded_replay(const ShardedInput& input) {
+    invariant(input.step.group.ranks > 1, "ranks that share parameters are not alone");
+    ShardPlan plan = make_shard_plan(input);
+    ShardedProgram built = build_sharded_program(input, plan);
+    return sharded_replay(std::move(built), std::move(plan), input.request);
+}
+
+ShardedReplay computing_of(const ShardedReplay& replay) {
+    ShardedReplay computing{.request = replay.request, .plan = replay.plan, .moves = replay.moves};
+    computing.program.host_is_device = replay.program.host_is_device;
+    for (std::size_t i = 0; i < replay.calls.size(); ++i) {
+        if (replay.calls[i].move < 0) {
+            computing.program.instructions.push_back(replay.program.instructions[i]);
+            computing.calls.push_back(replay.calls[i]);
         }
     }
     return computing;

@@ -16,49 +16,68 @@ namespace bucketwise {
 enum class ShardedAct : std::uint8_t {
     forward,     // subject: operation
     backward,    // likewise
-    gather_in,   // the own part of a group, cast, into its place among all
+    gather_in,   // the own parts of parameters, cast, into their place among all
     gather,      // subject: collective
     gather_out,  // what was gathered, parameter by parameter
     reduce_in,   // gradients, cast and divided, rank by rank
     reduce,      // subject: collective
-    place,       // what was reduced, cast, where the optimizer finds it, or added there
+    all_reduce,  // likewise; the own part of what was reduced, between replicas
+    place,       // what was reduced, cast, where the optimizer finds it
     wait,        // subject: collective
     optimizer
 };
 
 template <>
 inline constexpr auto names_of<ShardedAct> = names("forward", "backward", "gather in", "gather",
-                                                   "gather out", "reduce in", "reduce", "place",
-                                                   "wait", "optimizer");
+                                                   "gather out", "reduce in", "reduce",
+                                                   "all-reduce", "place", "wait", "optimizer");
+
+// What becomes of what was reduced, once no other call does anything with it.
+enum class Placing : std::uint8_t {
+    none,  // another call does
+    sets,  // it is the gradient
+    adds,  // to what earlier micro-steps left
+    keeps  // for the micro-step that all-reduces, added to what is kept there
+};
+
+template <>
+inline constexpr auto names_of<Placing> = names("", "placed", "added", "kept");
 
 struct ShardedCall {
     ShardedAct act = ShardedAct::forward;
-    std::int32_t subject = 0;  // where none is named: the group
-    std::int32_t group = -1;   // whose parameters or gradients it moves
+    std::int32_t subject = 0;
+    std::int32_t move = -1;  // of ShardedReplay::moves; none: of computing
     std::int64_t micro_step = 0;
-    bool adds = false;  // of place: to what earlier micro-steps left
-    // Of reduce: what it brings is where the optimizer finds it, and nothing places it later.
-    bool is_placed = false;
+    // Of gather and reduce: gathering or reducing in is part of it; and of gather: gathering out.
+    bool copies_in = false;
+    bool copies_out = false;
+    bool among_fewer = false;         // of gathering in, gather and gathering out
+    bool takes_kept = false;          // of all_reduce: what earlier micro-steps kept comes to it
+    Placing placing = Placing::none;  // of reduce, all_reduce and place
     bool operator==(const ShardedCall&) const = default;
 };
 
-// What a rank executes, and the groups it is about.
+// What a rank executes, and the parameters that it is about.
 struct ShardedReplay {
     ShardingRequest request;
     ShardPlan plan = {};
-    Program program = {};  // whose host is the device
-    std::vector<ShardedCall> calls = {};
+    Program program = {};
+    std::vector<ShardedCall> calls = {};  // parallel to the instructions
+    // What is gathered, and whose gradients are reduced, together: the plan's groups or, of zero3,
+    // what each collective moves.
+    std::vector<std::vector<std::int32_t>> moves = {};
     bool operator==(const ShardedReplay&) const = default;
 };
 
-// Parallel to the instructions. Throws InputError where a group is reduced in parts, as part of its
-// module runs apart from the rest.
-std::vector<ShardedCall> sharded_calls(const Program& program, const ShardingRequest& request);
+// `program` was built for `plan`. Throws InputError where a group is reduced in parts, as part of
+// its module runs apart from the rest.
+ShardedReplay sharded_replay(ShardedProgram program, ShardPlan plan,
+                             const ShardingRequest& request);
 
-// `input`: of a step whose host is the device, on more than one rank.
+// `input`: on more than one rank that share parameters.
 ShardedReplay sharded_replay(const ShardedInput& input);
 
 // What is computed alone: no collective, and no copy for one.
-Program computing_of(const Program& program);
+ShardedReplay computing_of(const ShardedReplay& replay);
 
 }  // namespace bucketwise

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "hw/rank/rank_device.h"
@@ -14,12 +15,16 @@ namespace bucketwise {
 class ShardedDevice : public ComputingDevice {
   public:
     // Runs one step. Steps are numbered so that no two successive ones have equal parameters or
-    // gradients.
+    // gradients. What the trace says of each single instruction may be coarse, as of
+    // RankDevice::run().
     virtual StepTrace run(const ShardedReplay& replay, std::int64_t number,
                           Communicate communicate) = 0;
 
-    // The step without collectives and copies: what is computed alone.
-    virtual StepTrace compute(const ShardedReplay& replay, std::int64_t number) = 0;
+    // As RankDevice::run_each() does it.
+    virtual std::optional<StepTrace> run_each(const ShardedReplay& /*replay*/,
+                                              std::int64_t /*number*/) {
+        return std::nullopt;
+    }
 
     // Compares every element of what the step that ran last left, as it was told to communicate,
     // with what it must be: the parameters that were gathered last, and the own part of every

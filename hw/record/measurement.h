@@ -28,6 +28,9 @@ struct Transport {
     // Most thread blocks (CTAs) of one collective; none: the library's choice.
     std::optional<std::int64_t> ctas = {};
     bool operator==(const Transport&) const = default;
+
+    // Whether ranks compute by themselves, whatever device the scenario names.
+    [[nodiscard]] bool computes_on_host() const { return backend == "gloo"; }
 };
 
 // The first line of a file, and the first of each resumption.

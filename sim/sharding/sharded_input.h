@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "sim/link/collective.h"
 #include "sim/link/link.h"
@@ -39,6 +40,9 @@ enum class MicroStepPlace : std::uint8_t { only, first, middle, last };
 struct ShardedProgram {
     Program program;
     ShardedMemory memory;
+    // Of zero3, whose collectives move no group: by collective, the parameters that it gathers or
+    // whose gradients it reduces, in the order in which they lie in it. Else empty.
+    std::vector<std::vector<std::int32_t>> moved = {};
 };
 
 }  // namespace bucketwise

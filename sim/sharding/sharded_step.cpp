@@ -1,5 +1,7 @@
 #include "sim/sharding/sharded_step.h"
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "sim/base/invariant.h"
@@ -84,6 +86,7 @@ ShardedProgram build_sharded_program(const ShardedInput& input, const ShardPlan&
                                                       : MicroStepPlace::middle;
         ShardedProgram part = build_sharded_micro_step(input, plan, place, whole.memory);
         append(std::move(part.program), whole.program);
+        std::ranges::move(part.moved, std::back_inserter(whole.moved));
         whole.memory.go_on_with(part.memory);
     }
     return whole;

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "sim/base/transformed.h"
 #include "sim/base/units.h"
 #include "sim/link/collective.h"
 #include "sim/program/instruction_writer.h"
@@ -34,6 +35,7 @@ class Zero3Builder : public InstructionWriter {
           plan_(plan),
           place_(place),
           memory_(built.memory),
+          moved_(built.moved),
           parameters_(workload_.gradients.size()),
           uses_of_(workload_.gradients.size()) {}
 
@@ -200,7 +202,8 @@ class Zero3Builder : public InstructionWriter {
         for (const std::size_t parameter : parameters) {
             bytes += padded(parameter);
         }
-        const std::int32_t collective = launch(CollectiveKind::all_gather, bytes, group);
+        const std::int32_t collective =
+            launch(CollectiveKind::all_gather, bytes, parameters, group);
         if (!workload_.host_is_device) {
             program_.instructions.back().launched_after = before_all;
         }
@@ -279,7 +282,7 @@ class Zero3Builder : public InstructionWriter {
         }
         memory_.hold(ShardedTensor::reduced, bytes);
         if (input_.group.ranks > 1) {
-            last_reduction_ = launch(CollectiveKind::reduce_scatter, bytes, std::nullopt);
+            last_reduction_ = launch(CollectiveKind::reduce_scatter, bytes, bucket_);
             if (input_.copy_bandwidth) {
                 constexpr std::int64_t copies = 2;
                 program_.collectives.back().time += copies * copy_time(bytes);
@@ -320,16 +323,22 @@ class Zero3Builder : public InstructionWriter {
     // They were updated in parts, too.
     void gather_persistent() {
         Bytes bytes;
+        std::vector<std::size_t> persistent;
         for (std::size_t i = 0; i < parameters_.size(); ++i) {
-            bytes += parameters_[i].is_persistent ? padded(i) : Bytes{};
+            if (parameters_[i].is_persistent) {
+                bytes += padded(i);
+                persistent.push_back(i);
+            }
         }
-        if (bytes > Bytes{0} && input_.group.ranks > 1) {
+        if (!persistent.empty() && input_.group.ranks > 1) {
             phase_ = Phase::optimizer;
-            wait_in(Phase::optimizer, launch(CollectiveKind::all_gather, bytes, std::nullopt));
+            wait_in(Phase::optimizer, launch(CollectiveKind::all_gather, bytes, persistent));
         }
     }
 
-    std::int32_t launch(CollectiveKind kind, Bytes bytes, std::optional<std::size_t> group) {
+    std::int32_t launch(CollectiveKind kind, Bytes bytes,
+                        const std::vector<std::size_t>& parameters,
+                        std::optional<std::size_t> group = {}) {
         const auto collective = static_cast<std::int32_t>(program_.collectives.size());
         Collective& added = program_.collectives.emplace_back();
         added.kind = kind;
@@ -339,6 +348,9 @@ class Zero3Builder : public InstructionWriter {
         if (group) {
             added.group = static_cast<std::int32_t>(*group);
         }
+        moved_.push_back(transformed(parameters, [](std::size_t parameter) {
+            return static_cast<std::int32_t>(parameter);
+        }));
         add(InstructionKind::launch, phase_, collective, input_.link.host_issue, Duration{0});
         return collective;
     }
@@ -347,6 +359,7 @@ class Zero3Builder : public InstructionWriter {
     const ShardPlan& plan_;
     MicroStepPlace place_;
     ShardedMemory& memory_;
+    std::vector<std::vector<std::int32_t>>& moved_;
     Phase phase_ = Phase::forward;
     std::vector<ParameterState> parameters_;
     std::vector<std::vector<std::int64_t>> uses_of_;  // by parameter: the steps that use it

@@ -149,6 +149,17 @@ BUCKETWISE_BOTH_SIDES void copy_share(To* to, const From* from, std::int64_t cou
     }
 }
 
+// to[i] += from[i], this thread's share of i < count, in the wider of the two and rounded at the
+// end.
+template <typename To, typename From>
+BUCKETWISE_BOTH_SIDES void add_share(To* to, const From* from, std::int64_t count,
+                                     std::int64_t thread, std::int64_t threads) {
+    using W = Computed<std::conditional_t<std::is_same_v<To, double>, To, From>>;
+    for (std::int64_t i = thread; i < count; i += threads) {
+        to[i] = narrowed<To>(widened<W>(to[i]) + widened<W>(from[i]));
+    }
+}
+
 // Element i of a matrix of that many columns. 64-bit division takes several times as long as
 // 32-bit, and next to it reading would hardly count.
 struct MatrixPlace {

@@ -40,6 +40,12 @@ __global__ void __launch_bounds__(chunk_block_threads)
     }
 }
 
+template <typename To, typename From>
+__global__ void __launch_bounds__(block_threads)
+    add_kernel(To* to, const From* from, std::int64_t count) {
+    add_share(to, from, count, global_thread(), all_threads());
+}
+
 template <typename T>
 __global__ void __launch_bounds__(block_threads)
     outer_product_kernel(T* to, std::int64_t count, OuterProduct product, bool accumulate) {
@@ -146,6 +152,19 @@ void launch_copy(cudaStream_t stream, void* to, DType to_dtype, const void* from
             const unsigned blocks = blocks_for(count, chunk_elements * chunk_block_warps);
             copy_kernel<To, From><<<blocks, chunk_block_threads, 0, stream>>>(
                 static_cast<To*>(to), static_cast<const From*>(from), count, factor);
+        });
+    });
+}
+
+void launch_add(cudaStream_t stream, void* to, DType to_dtype, const void* from, DType from_dtype,
+                std::int64_t count) {
+    launch_of(to_dtype, count, "add_kernel", [&](auto to_element) {
+        with_element_type(from_dtype, [&](auto from_element) {
+            using To = decltype(to_element);
+            using From = decltype(from_element);
+            add_kernel<To, From>
+                <<<striding_blocks(count, block_threads), block_threads, 0, stream>>>(
+                    static_cast<To*>(to), static_cast<const From*>(from), count);
         });
     });
 }

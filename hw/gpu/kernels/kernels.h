@@ -23,6 +23,10 @@ void launch_pack(cudaStream_t stream, PackDirection direction, const Chunk* chun
 void launch_copy(cudaStream_t stream, void* to, DType to_dtype, const void* from, DType from_dtype,
                  std::int64_t count, double factor);
 
+// to[i] += from[i], i < count, in the wider of the two and rounded at the end.
+void launch_add(cudaStream_t stream, void* to, DType to_dtype, const void* from, DType from_dtype,
+                std::int64_t count);
+
 // to[i] = factor * rows[i / columns] * pattern[i % columns], or += where `accumulate`.
 void launch_outer_product(cudaStream_t stream, void* to, DType dtype, std::int64_t count,
                           const OuterProduct& product, bool accumulate);

@@ -99,6 +99,21 @@ void launch_copy(cudaStream_t stream, void* to, DType to_dtype, const void* from
     });
 }
 
+void launch_add(cudaStream_t stream, void* to, DType to_dtype, const void* from, DType from_dtype,
+                std::int64_t count) {
+    enqueue(stream, [=] {
+        with_element_type(to_dtype, [&](auto to_element) {
+            with_element_type(from_dtype, [&](auto from_element) {
+                for_each_thread([&](std::int64_t thread) {
+                    add_share(static_cast<decltype(to_element)*>(alias(to)),
+                              static_cast<const decltype(from_element)*>(alias(from)), count,
+                              thread, grid_threads);
+                });
+            });
+        });
+    });
+}
+
 void launch_outer_product(cudaStream_t stream, void* to, DType dtype, std::int64_t count,
                           const OuterProduct& product, bool accumulate) {
     enqueue(stream, [=] {

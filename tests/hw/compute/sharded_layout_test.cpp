@@ -15,21 +15,9 @@ std::vector<Gradient> weight_and_scale() {
             {.name = "scale", .numel = 3, .dtype = DType::float32, .rows = 1}};
 }
 
-ShardedGroupLayout layout_on(std::int64_t ranks) {
-    const std::vector<Gradient> gradients = weight_and_scale();
-    ShardPlan plan;
-    plan.ranks = ranks;
-    ShardGroup& root = plan.groups.emplace_back();
-    root.parameters = {0, 1};
-    for (const Gradient& gradient : gradients) {
-        root.padded_numel += padded_numel(gradient, ranks);
-    }
-    return layout_of(plan, gradients).front();
-}
-
 TEST_CASE("a parameter is cut between rows, and the last ranks hold less of it or nothing") {
     // 5 rows of 7 on 4 ranks: 2 each, so the third has one and the fourth none. One row: rank 0's.
-    const ShardedGroupLayout layout = layout_on(4);
+    const ShardedLayout layout = layout_of({0, 1}, weight_and_scale(), 4, Cut::rows);
     CHECK(layout.part == 14 + 3);
     const ShardedParameter& weight = layout.parameters.at(0);
     const ShardedParameter& scale = layout.parameters.at(1);
@@ -44,6 +32,30 @@ TEST_CASE("a parameter is cut between rows, and the last ranks hold less of it o
         CHECK(layout.place(weight, rank) == 17 * rank);
         CHECK(layout.place(scale, rank) == 17 * rank + 14);
     }
+}
+
+TEST_CASE("a parameter that is cut anywhere is padded by less than a part") {
+    // 35 on 4 ranks: 9 each, so the fourth has 8; 3: one each, and none.
+    const ShardedLayout layout = layout_of({1, 0}, weight_and_scale(), 4, Cut::anywhere);
+    CHECK(layout.part == 1 + 9);
+    const ShardedParameter& scale = layout.parameters.at(0);
+    const ShardedParameter& weight = layout.parameters.at(1);
+    CHECK(weight.numel_of(2) == 9);
+    CHECK(weight.numel_of(3) == 8);
+    CHECK(scale.numel_of(2) == 1);
+    CHECK(scale.numel_of(3) == 0);
+    CHECK(layout.place(weight, 3) == 31);
+}
+
+TEST_CASE("fewer ranks have larger parts of what all have cut") {
+    // 14 elements of the weight and 3 of the scale for each of 4 ranks are 28 and 6 for each of 2.
+    const ShardedLayout layout =
+        among_fewer(layout_of({0, 1}, weight_and_scale(), 4, Cut::rows), 4, 2);
+    CHECK(layout.part == 28 + 6);
+    const ShardedParameter& weight = layout.parameters.at(0);
+    CHECK(weight.numel_of(0) == 28);
+    CHECK(weight.numel_of(1) == 7);
+    CHECK(layout.place(layout.parameters.at(1), 1) == 34 + 28);
 }
 
 TEST_CASE("values of parameters differ from one to the next, from step to step and by place") {

@@ -6,9 +6,8 @@
 #include <string>
 #include <vector>
 
-#include <fmt/format.h>
-
 #include "hw/cpu/cpu_sharded_rank.h"
+#include "hw/rank/shard_place.h"
 #include "sim/scenario/scenario.h"
 #include "tests/catch.h"
 #include "tests/contains.h"
@@ -20,104 +19,74 @@ namespace bucketwise {
 namespace {
 
 using testing::contains;
+using testing::mixed;
 using testing::replay_of;
+using testing::replicated;
 using testing::sharded_scenario;
 
-std::string sharded_label(const Scenario& scenario) {
-    const ShardingRequest& request = *scenario.sharding;
-    return fmt::format("{} layers, reshard {}, root {}, async {}, ahead {}, {} in, {}, sync {}: ",
-                       request.layers_per_group, request.reshard_after_forward,
-                       request.reshard_root, request.asynchronous_unshard, request.forward_prefetch,
-                       scenario.step.accumulation, request.reduce_dtype ? "mixed" : "float32",
-                       name_of(request.gradient_sync));
+// Where all ranks share parameters.
+ShardCommunicators<Communicator> all_of(Communicator& communicator) {
+    return {communicator, communicator, communicator, communicator};
 }
 
-// Three steps on every rank, each checked when it is over, and one that is checked all along.
-std::vector<std::vector<std::string>> replay_sharded(int ranks,
-                                                     const std::vector<Scenario>& scenarios) {
-    std::vector<std::vector<std::string>> wrong(static_cast<std::size_t>(ranks));
-    const auto outcomes = testing::on_ranks(ranks, [&](GlooConnection& connection, int rank) {
-        Communicator& communicator = connection.communicator(AllReduceImplementation::library);
-        for (const Scenario& scenario : scenarios) {
-            const ShardedReplay replay = replay_of(scenario);
-            CpuShardedRank device(scenario, replay_input(scenario).workload, communicator);
-            std::string found;
-            for (std::int64_t step = 0; step < 3; ++step) {
-                device.run(replay, step, Communicate::yes);
-                found += device.check().wrong;
-            }
-            found += device.run_checked(replay, 3).wrong;
-            wrong[static_cast<std::size_t>(rank)].push_back(std::move(found));
-        }
-    });
-    CHECK(testing::first_reason(outcomes).empty());
-    return wrong;
+ShardCommunicators<Communicator> communicators_of(const Scenario& scenario,
+                                                  GlooConnection& connection) {
+    const ShardPlace place = shard_place(scenario, connection.control().rank());
+    const auto among = [&](const std::vector<std::int64_t>& ranks) -> Communicator& {
+        return connection.communicator_among(ranks, AllReduceImplementation::library);
+    };
+    return {connection.communicator(AllReduceImplementation::library), among(place.sharing()),
+            among(place.gathering()), among(place.replicating())};
 }
 
 void check_sharded(int ranks, const std::vector<Scenario>& scenarios) {
     INFO(ranks << " ranks");
-    for (const std::vector<std::string>& of_rank : replay_sharded(ranks, scenarios)) {
-        REQUIRE(of_rank.size() == scenarios.size());
-        for (std::size_t i = 0; i < scenarios.size(); ++i) {
-            const std::string label = sharded_label(scenarios[i]);
-            CHECK(label + of_rank[i] == label);
+    testing::WrongOfRanks wrong(static_cast<std::size_t>(ranks));
+    const auto outcomes = testing::on_ranks(ranks, [&](GlooConnection& connection, int rank) {
+        for (const Scenario& scenario : scenarios) {
+            CpuShardedRank device(scenario, replay_input(scenario).workload,
+                                  communicators_of(scenario, connection));
+            wrong[static_cast<std::size_t>(rank)].push_back(
+                testing::wrong_in_steps(replay_of(scenario), device));
         }
-    }
-}
-
-Scenario mixed(Scenario scenario) {
-    scenario.sharding->parameter_dtype = DType::bfloat16;
-    scenario.sharding->reduce_dtype = DType::float32;
-    return scenario;
+    });
+    CHECK(testing::first_reason(outcomes).empty());
+    testing::check_nothing_wrong(scenarios, wrong);
 }
 
 TEST_CASE("every parameter is gathered and every gradient reduced, however they are grouped") {
     for (const int ranks : {2, 3, 4}) {
-        std::vector<Scenario> scenarios;
-        for (const std::int64_t layers : {1, 2, 3, 0}) {
-            for (const bool reshard : {true, false}) {
-                Scenario scenario = sharded_scenario(ranks);
-                scenario.sharding->layers_per_group = layers;
-                scenario.sharding->reshard_after_forward = reshard;
-                scenarios.push_back(scenario);
-                scenarios.push_back(mixed(scenario));
-            }
-        }
-        check_sharded(ranks, scenarios);
+        check_sharded(ranks, testing::with_every_grouping(ranks));
     }
 }
 
 TEST_CASE("gradients of several micro-steps are reduced in each, or together in the last") {
     for (const int ranks : {2, 3, 4}) {
-        std::vector<Scenario> scenarios;
-        for (const MicroSteps sync : every<MicroSteps>) {
-            for (const bool reshard : {true, false}) {
-                Scenario scenario = sharded_scenario(ranks);
-                scenario.step.accumulation = 3;
-                scenario.sharding->gradient_sync = sync;
-                scenario.sharding->reshard_after_forward = reshard;
-                scenario.sharding->reshard_after_backward = reshard;
-                scenarios.push_back(scenario);
-                scenarios.push_back(mixed(scenario));
-            }
-        }
-        check_sharded(ranks, scenarios);
+        check_sharded(ranks, testing::with_micro_steps(ranks));
     }
 }
 
 TEST_CASE("what is gathered asynchronously or ahead is there when it is computed with") {
-    std::vector<Scenario> scenarios;
-    for (const std::int64_t ahead : {0, 1, 2}) {
-        Scenario scenario = sharded_scenario(3);
-        scenario.sharding->asynchronous_unshard = true;
-        scenario.sharding->forward_prefetch = ahead;
-        scenario.sharding->backward_prefetch = ahead + 1;
-        scenario.sharding->reshard_root = ahead == 1;
-        scenario.step.accumulation = 2;
-        scenarios.push_back(scenario);
-        scenarios.push_back(mixed(scenario));
+    check_sharded(3, testing::with_prefetching(3));
+}
+
+TEST_CASE("between replicas gradients are all-reduced, in every micro-step or in the last") {
+    check_sharded(4, testing::with_replicas());
+}
+
+TEST_CASE("replicas of odd numbers, and shards of all ranks, are reduced") {
+    check_sharded(6, {replicated(sharded_scenario(6), 2), replicated(sharded_scenario(6), 3),
+                      replicated(sharded_scenario(6), 6)});
+}
+
+TEST_CASE("what forward leaves with fewer ranks backward gathers among them") {
+    check_sharded(4, testing::with_fewer_ranks_in_backward());
+}
+
+TEST_CASE("stage 3 gathers modules ahead, keeps small ones and fills buckets") {
+    for (const int ranks : {2, 3, 4}) {
+        check_sharded(ranks, testing::with_stage_3(ranks));
     }
-    check_sharded(3, scenarios);
 }
 
 TEST_CASE("a transformer with tied weights is sharded, in every dtype") {
@@ -192,7 +161,7 @@ TEST_CASE("ranks send what the program sends, in its order") {
         std::array<StepTrace, 3> traces;
         const auto outcomes = testing::on_ranks(3, [&](GlooConnection& connection, int rank) {
             WatchedCommunicator watched(connection.communicator(AllReduceImplementation::library));
-            CpuShardedRank device(scenario, replay_input(scenario).workload, watched);
+            CpuShardedRank device(scenario, replay_input(scenario).workload, all_of(watched));
             const auto index = static_cast<std::size_t>(rank);
             traces[index] = device.run(replay, 0, Communicate::yes);
             seen[index] = watched.seen();
@@ -236,7 +205,7 @@ std::string seen_of(const Scenario& scenario, CollectiveKind spoilt, int nth, bo
                     values[at] *= 1.5F;
                 }
             });
-        CpuShardedRank device(scenario, replay_input(scenario).workload, watched);
+        CpuShardedRank device(scenario, replay_input(scenario).workload, all_of(watched));
         StepCheck check;
         if (all_along) {
             check = device.run_checked(replay, 0);
@@ -279,7 +248,7 @@ TEST_CASE("a step that communicates with nobody is seen") {
     std::array<std::string, 2> wrong;
     const auto outcomes = testing::on_ranks(2, [&](GlooConnection& connection, int rank) {
         CpuShardedRank device(scenario, replay_input(scenario).workload,
-                              connection.communicator(AllReduceImplementation::library));
+                              all_of(connection.communicator(AllReduceImplementation::library)));
         device.run(replay, 0, Communicate::yes);
         const StepTrace trace = device.run(replay, 1, Communicate::for_free);
         wrong.at(static_cast<std::size_t>(rank)) =

@@ -196,6 +196,29 @@ TEST_CASE("chunks cover every tensor once and stay within it", "[kernels]") {
 
 // --- backward and the optimizer ------------------------------------------------------------------
 
+TEST_CASE("sums of any two dtypes are the host's, at every size", "[kernels]") {
+    const GpuStream stream;
+    for (const DType to_dtype : every<DType>) {
+        for (const DType from_dtype : every<DType>) {
+            for (const std::int64_t count : ragged_sizes) {
+                Bytes_ expected = random_elements(count, to_dtype, 1);
+                const Bytes_ addend = random_elements(count, from_dtype, 2);
+                DeviceMemory to(static_cast<std::int64_t>(expected.size()));
+                DeviceMemory from(static_cast<std::int64_t>(addend.size()));
+                upload(to, expected);
+                upload(from, addend);
+                launch_add(stream.get(), to.at(0), to_dtype, from.at(0), from_dtype, count);
+                wait_for(stream);
+                add_cast(expected.data(), to_dtype, addend.data(), from_dtype, count);
+                Bytes_ got = contents(to);
+                got.resize(expected.size());
+                INFO(name_of(from_dtype) << " to " << name_of(to_dtype) << ", " << count);
+                CHECK(first_difference(got, expected) == -1);
+            }
+        }
+    }
+}
+
 TEST_CASE("an outer product is written, or added to what is there, in every dtype", "[kernels]") {
     const GpuStream stream;
     for (const DType dtype : every<DType>) {

@@ -59,18 +59,16 @@ void on_devices(const Scenario& scenario, const Act& act) {
     CHECK(testing::first_reason(outcomes).empty());
 }
 
-// Sanitizers take their time.
-constexpr bool is_thorough = BUCKETWISE_TEST_SHARE == 1;
-
 TEST_CASE("every strategy leaves the exact mean on every GPU") {
     for (const int ranks :
-         possible_ranks(is_thorough ? std::vector{1, 2, 3, 8} : std::vector{1, 3})) {
+         possible_ranks(testing::is_thorough ? std::vector{1, 2, 3, 8} : std::vector{1, 3})) {
         replay_and_check(ranks, testing::with_every_strategy(ranks));
     }
 }
 
 TEST_CASE("views, hooks, accumulation, graphs and the map of unused parameters keep the mean") {
-    for (const int ranks : possible_ranks(is_thorough ? std::vector{1, 2} : std::vector{2})) {
+    for (const int ranks :
+         possible_ranks(testing::is_thorough ? std::vector{1, 2} : std::vector{2})) {
         std::vector<Scenario> scenarios = testing::with_every_way_of_ddp(ranks);
         for (Scenario& scenario : scenarios) {
             scenario.step.cuda_graph =
@@ -82,7 +80,8 @@ TEST_CASE("views, hooks, accumulation, graphs and the map of unused parameters k
 }
 
 TEST_CASE("gradients of every dtype are computed in every arithmetic and reduced") {
-    for (const int ranks : possible_ranks(is_thorough ? std::vector{1, 2} : std::vector{1})) {
+    for (const int ranks :
+         possible_ranks(testing::is_thorough ? std::vector{1, 2} : std::vector{1})) {
         std::vector<Scenario> scenarios;
         for (const DType dtype : every<DType>) {
             for (const Arithmetic arithmetic : every<Arithmetic>) {
@@ -100,7 +99,8 @@ TEST_CASE("gradients of every dtype are computed in every arithmetic and reduced
 }
 
 TEST_CASE("a network with batch normalisation broadcasts its buffers between GPUs") {
-    for (const int ranks : possible_ranks(is_thorough ? std::vector{1, 2} : std::vector{2})) {
+    for (const int ranks :
+         possible_ranks(testing::is_thorough ? std::vector{1, 2} : std::vector{2})) {
         const Scenario scenario = testing::with_batch_normalisation(ranks);
         for (const std::vector<Replayed>& of_rank : replay_all(ranks, {scenario})) {
             CHECK(of_rank.at(0).wrong.empty());

@@ -16,6 +16,9 @@
 
 namespace bucketwise::testing {
 
+// Sanitizers take their time.
+constexpr bool is_thorough = BUCKETWISE_TEST_SHARE == 1;
+
 // Those of these numbers of ranks for which there are GPUs.
 inline std::vector<int> possible_ranks(const std::vector<int>& wanted) {
     std::vector<int> possible;

@@ -19,9 +19,10 @@ using testing::sharded_scenario;
 std::vector<std::string> moves_of(const ShardedReplay& replay) {
     std::vector<std::string> moves;
     for (const ShardedCall& call : replay.calls) {
-        if (call.group >= 0 && call.act != ShardedAct::wait) {
-            moves.push_back(std::string(name_of(call.act)) + " " + std::to_string(call.group) +
-                            (call.adds ? " adding" : "") + (call.is_placed ? " placed" : ""));
+        if (call.move >= 0 && call.act != ShardedAct::wait) {
+            const std::string placing(name_of(call.placing));
+            moves.push_back(std::string(name_of(call.act)) + " " + std::to_string(call.move) +
+                            (placing.empty() ? "" : " " + placing));
         }
     }
     return moves;
@@ -53,13 +54,13 @@ TEST_CASE("what was reduced is placed apart where it is cast, or added to earlie
     const std::vector<std::string> first =
         followed_by(followed_by(gather, {"reduce in 0", "reduce 0 placed"}), gather);
     CHECK(moves_of(replay_of(scenario)) ==
-          followed_by(first, {"reduce in 0", "reduce 0", "place 0 adding"}));
+          followed_by(first, {"reduce in 0", "reduce 0", "place 0 added"}));
     scenario.sharding->gradient_sync = MicroSteps::last;
     CHECK(moves_of(replay_of(scenario)) ==
           followed_by(followed_by(gather, gather), {"reduce in 0", "reduce 0 placed"}));
     scenario.sharding->reduce_dtype = DType::bfloat16;
     CHECK(moves_of(replay_of(scenario)) ==
-          followed_by(followed_by(gather, gather), {"reduce in 0", "reduce 0", "place 0"}));
+          followed_by(followed_by(gather, gather), {"reduce in 0", "reduce 0", "place 0 placed"}));
 }
 
 TEST_CASE("calls stand beside the instructions they are of, and computing is what else there is") {
@@ -70,18 +71,20 @@ TEST_CASE("calls stand beside the instructions they are of, and computing is wha
     std::size_t computing = 0;
     for (std::size_t i = 0; i < replay.calls.size(); ++i) {
         CHECK(replay.calls[i].subject == replay.program.instructions[i].subject);
-        computing += replay.calls[i].group < 0 ? 1U : 0U;
+        computing += replay.calls[i].move < 0 ? 1U : 0U;
     }
     CHECK(replay.calls.front().micro_step == 0);
     CHECK(replay.calls.back().micro_step == 1);
-    const Program alone = computing_of(replay.program);
-    CHECK(alone.instructions.size() == computing);
-    CHECK(alone.collectives.empty());
+    const ShardedReplay alone = computing_of(replay);
+    CHECK(alone.program.instructions.size() == computing);
+    CHECK(alone.calls.size() == computing);
+    CHECK(alone.program.collectives.empty());
 }
 
 TEST_CASE("a group that is reduced in parts is refused") {
     // As fully_shard reduces one that backward leaves twice, with gradients ready each time.
-    Program program;
+    ShardedProgram built;
+    Program& program = built.program;
     const auto add = [&](InstructionKind kind, std::int32_t subject) {
         Instruction& added = program.instructions.emplace_back();
         added.kind = kind;
@@ -96,7 +99,7 @@ TEST_CASE("a group that is reduced in parts is refused") {
         reduced.kind = CollectiveKind::reduce_scatter;
         reduced.group = 0;
     }
-    CHECK_THROWS_AS(sharded_calls(program, {}), InputError);
+    CHECK_THROWS_AS(sharded_replay(built, {}, {}), InputError);
 }
 
 }  // namespace

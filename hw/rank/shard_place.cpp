@@ -1,0 +1,65 @@
+#include "hw/rank/shard_place.h"
+
+#include <algorithm>
+
+#include "sim/base/error.h"
+#include "sim/base/invariant.h"
+
+namespace bucketwise {
+namespace {
+
+std::vector<std::int64_t> strided(std::int64_t stride, std::int64_t first, std::int64_t count) {
+    std::vector<std::int64_t> ranks;
+    for (std::int64_t i = 0; i < count; ++i) {
+        ranks.push_back(first + i * stride);
+    }
+    return ranks;
+}
+
+}  // namespace
+
+std::vector<std::int64_t> ShardPlace::sharing() const {
+    return strided(1, replica * ranks, ranks);
+}
+
+std::vector<std::int64_t> ShardPlace::replicating() const {
+    return strided(ranks, rank, replicas);
+}
+
+std::vector<std::int64_t> ShardPlace::gathering() const {
+    return strided(1, replica * ranks + rank / fewer * fewer, fewer);
+}
+
+ShardPlace shard_place(const Scenario& scenario, std::int64_t rank) {
+    invariant(rank < scenario.group.ranks, "one of the scenario's ranks");
+    const std::int64_t ranks = shard_group_of(scenario).ranks;
+    return {.rank = rank % ranks,
+            .ranks = ranks,
+            .replica = rank / ranks,
+            .replicas = scenario.group.ranks / ranks,
+            .fewer = scenario.sharding->reshard_ranks.value_or(ranks)};
+}
+
+void check_shard_ranks(const Scenario& scenario, const std::string& file) {
+    const std::int64_t ranks = shard_group_of(scenario).ranks;
+    if (ranks < 2) {
+        const bool replicates = scenario.sharding->strategy == ShardedStrategy::hsdp;
+        throw InputError(file, replicates ? "/sync/sharding/shard_ranks" : "/cluster/ranks",
+                         "two ranks or more that share parameters, on real ranks",
+                         std::to_string(ranks));
+    }
+    if (scenario.sharding->strategy == ShardedStrategy::zero3) {
+        const std::vector<Gradient> parameters = step_input(scenario).workload.gradients;
+        const auto other = std::ranges::find_if(
+            parameters, [&](const Gradient& of) { return of.dtype != parameters.front().dtype; });
+        if (other != parameters.end()) {
+            throw InputError(file, "/workload",
+                             "parameters of one dtype, as those of several modules are gathered "
+                             "together on real ranks",
+                             std::string(name_of(parameters.front().dtype)) + " and " +
+                                 std::string(name_of(other->dtype)));
+        }
+    }
+}
+
+}  // namespace bucketwise
