@@ -190,7 +190,7 @@ void import_sharded(const TraceImportRequest& request, TraceImport& result) {
     result.sharding = traced_sharding(run, result.model, request.ranks, findings);
     result.ranks = result.sharding->ranks;
     find_times_on_link(run.rank().file, *result.sharding);
-    result.summary = summary_of(run, {});
+    result.summary = summary_of(run, *result.sharding);
     ShardedDocument document = sharded_document(run, *result.sharding, findings);
     result.scenario = std::move(document.json);
     result.late = document.late;

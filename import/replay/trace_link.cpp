@@ -58,7 +58,11 @@ std::vector<Segment> segments_through(const std::vector<LinkPoint>& points, cons
         LinkFit fit = fit_link(Algorithm::ring, points, file);
         segments = std::move(fit.segments);
         for (std::string& weakness : fit.weaknesses) {
-            caveats.push_back({.text = std::move(weakness)});
+            // Of collectives of the same sizes the same is said.
+            Caveat caveat{.text = std::move(weakness)};
+            if (std::ranges::find(caveats, caveat) == caveats.end()) {
+                caveats.push_back(std::move(caveat));
+            }
         }
     } else {
         segments = {segment_through(points.front())};
