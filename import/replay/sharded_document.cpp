@@ -22,6 +22,7 @@ class ShardedDocumentWriter {
         : run_(run), sharding_(sharding), typical_(typical_step(run)) {
         find_copy_rate(findings);
         find_issue();
+        find_late_share();
         begin_with_batch();
     }
 
@@ -64,6 +65,29 @@ class ShardedDocumentWriter {
              ++mark) {
             mark->module = first->module;
         }
+    }
+
+    // Some collectives that block the host take less than on the link, which is fitted to all: by
+    // so much ranks are late for the others less.
+    void find_late_share() {
+        Duration more{0};
+        Duration less{0};
+        for (const std::vector<StepMark>* pass : {&typical_.forward, &typical_.backward}) {
+            for (const StepMark& mark : *pass) {
+                if (mark.stall > Duration{0}) {
+                    const Duration wire = on_link(mark);
+                    more += std::max(mark.stall - wire, Duration{0});
+                    less += std::max(wire - mark.stall, Duration{0});
+                }
+            }
+        }
+        late_share_ = more > less ? 1 - to_us(less) / to_us(more) : 0;
+    }
+
+    // What its collective takes there; 0: it has none of FSDP2's.
+    [[nodiscard]] Duration on_link(const StepMark& mark) const {
+        const TracedCollective* const collective = run_.first().collective_of(mark);
+        return collective == nullptr ? Duration{0} : sharding_.on_link(run_.first(), *collective);
     }
 
     // What issuing a collective takes the host, without the launch of the copy before it.
@@ -172,16 +196,30 @@ class ShardedDocumentWriter {
                !sharding_.request.asynchronous_unshard && typical_.copy_gb_per_s;
     }
 
+    // Once a step or in each micro-step, which all have the same operations.
+    [[nodiscard]] Duration late_for(const StepMark& mark) const {
+        const TracedCollective& collective = *run_.first().collective_of(mark);
+        const ShardingRequest& request = sharding_.request;
+        const bool once = !collective.gathers() &&
+                          (request.gradient_sync == MicroSteps::last ||
+                           (!collective.scatters() && request.all_reduce == MicroSteps::last));
+        const Duration late = std::max(mark.stall - on_link(mark), Duration{0});
+        return duration_from_us(late_share_ * to_us(late)) / (once ? run_.first().micro_steps : 1);
+    }
+
     // What the wire does not explain is for ranks that are late.
     void add_stall(const StepMark& mark, Json& list) {
-        const TracedCollective* const collective = run_.first().collective_of(mark);
-        const Duration wire =
-            collective == nullptr ? Duration{0} : sharding_.on_link(run_.first(), *collective);
-        if (mark.stall > wire) {
-            list.push_back(
-                operation_json(name_in(mark.module, collective == nullptr ? stall_name : late_name),
-                               Duration{0}, mark.stall - wire));
-            late_ += collective == nullptr ? Duration{0} : mark.stall - wire;
+        if (run_.first().collective_of(mark) == nullptr) {
+            if (mark.stall > Duration{0}) {
+                list.push_back(
+                    operation_json(name_in(mark.module, stall_name), Duration{0}, mark.stall));
+            }
+            return;
+        }
+        const Duration late = late_for(mark);
+        if (late > Duration{0}) {
+            list.push_back(operation_json(name_in(mark.module, late_name), Duration{0}, late));
+            late_ += late;
         }
     }
 
@@ -211,6 +249,7 @@ class ShardedDocumentWriter {
     TypicalStep typical_;
     std::size_t ready_ = 0;
     CarriedTime carry_ = {};
+    double late_share_ = 0;
     Duration late_{0};  // ranks, that a collective waits for which blocks the host
 };
 
@@ -220,15 +259,15 @@ ShardedDocument sharded_document(const TracedRun& run, const TracedSharding& sha
                                  Findings& findings) {
     ShardedDocumentWriter document(run, sharding, findings);
     Json json = document.json();
-    if (document.late() > Duration{0}) {
+    const Duration late = document.late() * run.first().micro_steps;
+    if (late > Duration{0}) {
         findings.assumed(
             "waits in place",
             "each collective blocks the host: what it waits beyond what the wire takes, "
-            "{:.3f} ms a step in the last micro-step, is for ranks that are late, and "
-            "kept in place as time of the host",
-            to_ms(document.late()));
+            "{:.3f} ms a step, is for ranks that are late, and kept in place as time of the host",
+            to_ms(late));
     }
-    return {std::move(json), document.late() * run.first().micro_steps};
+    return {std::move(json), late};
 }
 
 }  // namespace bucketwise

@@ -143,7 +143,7 @@ void report_layers(const TracedRun& run, Findings& findings) {
 
 void refuse_sharded(const TracedRun& run) {
     const TracedStep& step = run.first();
-    if (!scatters_gradients(step)) {
+    if (!scatters_gradients(step) && step.sharding != zero3_name) {
         return;
     }
     const Seen scattered = seen_of(step, is_reduce_scatter);

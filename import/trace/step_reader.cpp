@@ -25,10 +25,16 @@ std::int64_t bytes_of_dtype(const std::string& dtype) {
 // C++'s names of types as c10d's of dtypes.
 std::string dtype_of_type(const std::string& type) {
     static const std::map<std::string, std::string, std::less<>> dtypes{
-        {"float", "Float"},    {"double", "Double"},
-        {"c10::Half", "Half"}, {"c10::BFloat16", "BFloat16"},
-        {"long", "Long"},      {"long int", "Long"},
-        {"int", "Int"}};
+        {"float", "Float"},
+        {"double", "Double"},
+        {"c10::Half", "Half"},
+        {"c10::BFloat16", "BFloat16"},
+        {"long", "Long"},
+        {"long int", "Long"},
+        {"int", "Int"},
+        {"unsigned char", "Byte"},
+        {"c10::Float8_e4m3fn", "Float8_e4m3fn"},
+        {"c10::Float8_e5m2", "Float8_e5m2"}};
     const auto found = dtypes.find(type);
     return found == dtypes.end() ? "" : found->second;
 }
@@ -274,7 +280,7 @@ class StepReader {
     void visit_sharding(const TraceEvent& event) {
         const std::optional<ShardingCall> call = sharding_call(trace_.name_of(event));
         if (step_.sharding.empty()) {
-            step_.sharding = call ? "FSDP2" : "FSDP";
+            step_.sharding = call ? "FSDP2" : "FSDP1";
         }
         if (!call) {
             return;
@@ -318,6 +324,8 @@ class StepReader {
         const std::string& name = trace_.name_of(event);
         if (name.find("AccumulateGrad") != std::string::npos) {
             hook_end_ns_ = event.end_ns;
+        } else if (name.find("PreBackwardFunction") != std::string::npos) {
+            step_.sharding = zero3_name;  // its hooks of modules
         } else if (phases_.in_backward(event.begin_ns) &&
                    name.find("CompiledFunctionBackward") != std::string::npos) {
             ++step_.compiled_pieces;

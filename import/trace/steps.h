@@ -28,6 +28,7 @@ enum class MarkKind : std::uint8_t {
 };
 
 constexpr std::int32_t no_module = -1;
+constexpr const char* zero3_name = "DeepSpeed's ZeRO-3";
 
 // A point on the host's way through a step.
 struct StepMark {
@@ -150,7 +151,7 @@ struct TracedStep {
     bool hook_casts = false;           // gradients are cast into their buckets: a comm hook
     bool is_ddp = false;               // DDP's reducer was at work
     bool batched_copies = false;       // it copies a bucket's gradients at once (batched_grad_copy)
-    std::string sharding = {};         // FSDP's kind, by its own name; empty: none was seen
+    std::string sharding = {};         // what shards, by its hooks; empty: none were seen
     TracedShards shards = {};          // of FSDP2
     std::int64_t compiled_pieces = 0;  // of the last backward: each makes several gradients ready
     std::int64_t graph_launches = 0;   // each of many kernels

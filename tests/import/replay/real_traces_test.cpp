@@ -235,7 +235,7 @@ std::vector<RealTrace> imported_traces() {
          {65792, 65792, 65792},
          by_small_layer,
          R"({"bucket_cap_mib":0.25,"strategy":"ddp","views":true})",
-         {"FSDP that shards nothing"}},
+         {"FSDP1 that shards nothing"}},
         {"per_parameter_hooks",
          three_small,
          {1024, 262'144, 1024, 262'144, 1024, 262'144},
@@ -312,10 +312,10 @@ TEST_CASE("what is not simulated, and what nothing tells, is refused by its name
     // Three layers, each wrapped: three reduce-scatters, and where there are replicas, as many
     // all-reduces of what they leave.
     const std::vector<std::pair<std::string, std::string>> refusals{
-        {"fsdp1", whole + "FSDP: 3 reduce-scatters a step" + end},
-        {"fsdp1_grad_op", whole + "FSDP: 3 reduce-scatters a step" + end},
+        {"fsdp1", whole + "FSDP1: 3 reduce-scatters a step" + end},
+        {"fsdp1_grad_op", whole + "FSDP1: 3 reduce-scatters a step" + end},
         {"fsdp1_hybrid", whole +
-                             "HSDP (FSDP with a hybrid mesh): 3 reduce-scatters a step, and 3 "
+                             "HSDP (FSDP1 with a hybrid mesh): 3 reduce-scatters a step, and 3 "
                              "all-reduces a step of shards" +
                              end},
         // Biases are too small to be compressed, and go by themselves: 3 · 512.

@@ -629,7 +629,7 @@ TEST_CASE("sharded gradients are refused, with what was seen of them", "[kineto]
           expected + "HSDP (FSDP2 with a hybrid mesh): " + scatters + reduces + " of shards" + end);
     shape.sharding = "FullyShardedDataParallel.forward";
     CHECK(refusal_of({traced(shape)}) ==
-          expected + "HSDP (FSDP with a hybrid mesh): " + scatters + reduces + " of shards" + end);
+          expected + "HSDP (FSDP1 with a hybrid mesh): " + scatters + reduces + " of shards" + end);
     shape.sharding.clear();
     CHECK(refusal_of({traced(shape)}) ==
           expected + "HSDP, or ZeRO in groups: " + scatters + reduces + " of shards" + end);
