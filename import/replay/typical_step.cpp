@@ -24,25 +24,25 @@ std::int32_t most_common_after(const Steps& steps, std::vector<StepMark> TracedS
     return 2 * most->second > std::ssize(steps) ? most->first : 0;
 }
 
+Duration sum_of(const std::vector<StepMark>& marks, Duration StepMark::*part) {
+    Duration sum{0};
+    for (const StepMark& mark : marks) {
+        sum += mark.*part;
+    }
+    return sum;
+}
+
 // Every mark at its median over the steps, scaled so that the whole is as long as the median step:
 // medians of many parts sum to less.
-std::vector<StepMark> typical_marks(const Steps& steps, std::vector<StepMark> TracedStep::*pass) {
+std::vector<StepMark> typical_marks(const Steps& steps, std::vector<StepMark> TracedStep::*pass,
+                                    bool has_device) {
     std::vector<StepMark> marks = steps.front()->*pass;
-    const auto settle = [&](Duration StepMark::*part) {
-        const Duration whole = median_of(steps, [&](const TracedStep* step) {
-            Duration total{0};
-            for (const StepMark& mark : step->*pass) {
-                total += mark.*part;
-            }
-            return total;
-        });
-        Duration sum{0};
+    const auto settle = [&](Duration StepMark::*part, Duration whole) {
         for (std::size_t i = 0; i < marks.size(); ++i) {
             marks[i].*part =
                 median_of(steps, [&](const TracedStep* step) { return (step->*pass)[i].*part; });
-            sum += marks[i].*part;
         }
-        if (sum > Duration{0}) {
+        if (const Duration sum = sum_of(marks, part); sum > Duration{0}) {
             const double factor =
                 static_cast<double>(whole.count()) / static_cast<double>(sum.count());
             for (StepMark& mark : marks) {
@@ -51,11 +51,19 @@ std::vector<StepMark> typical_marks(const Steps& steps, std::vector<StepMark> Tr
             }
         }
     };
-    settle(&StepMark::host);
-    settle(&StepMark::device);
-    settle(&StepMark::stall);
-    settle(&StepMark::until_wait);
-    settle(&StepMark::beside);
+    const auto whole = [&](Duration StepMark::*part) {
+        return median_of(steps, [&](const TracedStep* step) { return sum_of(step->*pass, part); });
+    };
+    for (const auto part :
+         {&StepMark::host, &StepMark::device, &StepMark::until_wait, &StepMark::beside}) {
+        settle(part, whole(part));
+    }
+    // A host that computes and waits for others does one or the other: together they are the pass.
+    const Duration both = median_of(steps, [&](const TracedStep* step) {
+        return sum_of(step->*pass, &StepMark::device) + sum_of(step->*pass, &StepMark::stall);
+    });
+    settle(&StepMark::stall, has_device ? whole(&StepMark::stall)
+                                        : std::max(both - whole(&StepMark::device), Duration{0}));
     const auto in_most = [&](std::size_t i, const auto& holds) {
         return 2 * std::ranges::count_if(
                        steps, [&](const TracedStep* step) { return holds((step->*pass)[i]); }) >
@@ -85,12 +93,15 @@ bool is_simulated(const TracedRun& run, const StepMark& mark) {
 }
 
 TypicalStep typical_step(const TracedRun& run) {
-    TypicalStep typical{.forward = typical_marks(run.alike(), &TracedStep::forward),
-                        .backward = typical_marks(run.alike(), &TracedStep::backward)};
+    const auto marks_of = [&](std::vector<StepMark> TracedStep::*pass) {
+        return typical_marks(run.alike(), pass, run.rank().has_device);
+    };
+    TypicalStep typical{.forward = marks_of(&TracedStep::forward),
+                        .backward = marks_of(&TracedStep::backward)};
     if (std::ranges::all_of(run.alike(), [&](const TracedStep* step) {
             return same_kinds(step->optimizer, run.first().optimizer);
         })) {
-        typical.optimizer = typical_marks(run.alike(), &TracedStep::optimizer);
+        typical.optimizer = marks_of(&TracedStep::optimizer);
     }
     std::vector<Duration> copies;
     std::vector<Duration> issues;
