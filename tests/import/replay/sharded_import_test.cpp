@@ -73,7 +73,9 @@ Json four_blocks(const Json& sharding) {
             {"algorithm", "ring"},
             {"interference", "none"},
             {"segments", {{{"latency_us", 4}, {"bandwidth_gb_per_s", 200}}}}}}}},
-        {"sync", {{"strategy", "fsdp"}, {"sharding", sharding}}},
+        {"sync",
+         {{"strategy", sharding.contains("shard_ranks") ? "hsdp" : "fsdp"},
+          {"sharding", sharding}}},
         {"step", {{"optimizer_ms", 0.5}, {"optimizer_launch_ms", 0.1}, {"sync_each_step", true}}}};
 }
 
@@ -117,6 +119,10 @@ TEST_CASE("a simulated step of fully_shard that is written as a trace is importe
         {{"layers_per_group", 1}, {"asynchronous_unshard", true}, {"forward_prefetch", 1}},
         {{"layers_per_group", 1}, {"parameter_dtype", "bfloat16"}, {"reduce_dtype", "float32"}},
         {{"layers_per_group", 1}, {"reduce_dtype", "bfloat16"}},
+        {{"layers_per_group", 1}, {"reduce_scatter_buffers", 2}},
+        {{"layers_per_group", 1}, {"reshard_ranks", 4}},
+        {{"layers_per_group", 1}, {"shard_ranks", 4}},
+        {{"layers_per_group", 1}, {"shard_ranks", 2}, {"reduce_dtype", "bfloat16"}},
         {{"layers_per_group", 0}}};
     for (const Json& sharding : settings) {
         DYNAMIC_SECTION(sharding.dump()) {
@@ -141,6 +147,31 @@ TEST_CASE("a simulated step of fully_shard that is written as a trace is importe
             const Scenario original = parse_scenario(document, "test", no_file, StrategyKinds::all);
             CHECK(to_us(step_at(trip.scenario, joined)) ==
                   Approx(to_us(step_at(original, joined))).epsilon(nearly));
+        }
+    }
+}
+
+TEST_CASE("so is one that accumulates gradients", "[kineto]") {
+    const std::vector<Json> settings{
+        {{"layers_per_group", 1}},
+        {{"layers_per_group", 1}, {"gradient_sync", "last_micro_step"}},
+        {{"layers_per_group", 1},
+         {"gradient_sync", "last_micro_step"},
+         {"reshard_after_backward", false}},
+        {{"layers_per_group", 1}, {"shard_ranks", 4}, {"all_reduce", "last_micro_step"}}};
+    for (const Json& sharding : settings) {
+        DYNAMIC_SECTION(sharding.dump()) {
+            Json document = four_blocks(sharding);
+            document["step"]["accumulation"] = 3;
+            const ShardedInput input = input_of(document);
+            WrittenShardedTrace written(input);
+            const RoundTrip trip = import_document(written.document());
+            INFO(trip.imported.scenario["sync"] << text_of(trip.replayed));
+            CHECK(trip.imported.scenario["step"]["accumulation"] == 3);
+            CHECK(request_of(trip.imported) == input.request);
+            CHECK(trip.replayed.same_buckets);
+            // Micro-steps after the first add to the gradients; the last stands for all.
+            CHECK(to_us(trip.replayed.step) == Approx(to_us(written.step())).epsilon(nearly));
         }
     }
 }

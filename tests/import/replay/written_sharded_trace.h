@@ -162,7 +162,8 @@ class WrittenShardedTrace {
             thread_ = main_thread;
             is_backward_ = false;
             entered_at_ = 0;
-            annotate("FSDP::root_pre_forward", cursor_us_, cursor_us_);
+            // After what is left of the micro-step before.
+            annotate("FSDP::root_pre_forward", cursor_us_ + 0.01, cursor_us_ + 0.01);
         }
         if (next.phase == Phase::optimizer && is_backward_) {
             finish_backward();
@@ -221,6 +222,10 @@ class WrittenShardedTrace {
                 write_kernel(i, "multi_tensor_apply_kernel");
                 return i + 1;
             case InstructionKind::wait:
+                if (waits_for_buffer(i)) {
+                    annotate("FSDP::post_backward_rs_wait ()", cursor_us_ - 0.02,
+                             cursor_us_ - 0.01);
+                }
                 cursor_us_ = hosts_[i] ? host_end(i) : cursor_us_;
                 return i + 1;
             case InstructionKind::unpack:
@@ -234,6 +239,19 @@ class WrittenShardedTrace {
                 enter_next();
                 return write_collective(i);
         }
+    }
+
+    // For a reduce-scatter, before another takes its buffer.
+    [[nodiscard]] bool waits_for_buffer(std::size_t i) const {
+        const auto scatters = [&](const Instruction& one) {
+            return program_.collectives[static_cast<std::size_t>(one.subject)].kind ==
+                   CollectiveKind::reduce_scatter;
+        };
+        const auto begin = program_.instructions.begin() + static_cast<std::ptrdiff_t>(i);
+        return scatters(*begin) &&
+               std::any_of(begin, program_.instructions.end(), [&](const Instruction& one) {
+                   return one.kind == InstructionKind::launch && scatters(one);
+               });
     }
 
     void write_kernel(std::size_t i, const std::string& name) {
@@ -342,8 +360,11 @@ class WrittenShardedTrace {
         const bool scatters = collective.kind == CollectiveKind::reduce_scatter;
         const DType dtype = gathers ? group.gathered_dtype : group.reduced_dtype;
         const std::int64_t whole = collective.bytes.count / element_size(dtype).count;
-        const std::int64_t ranks =
-            gathers || scatters ? input_.step.group.ranks : input_.replicas.group.ranks;
+        const bool from_few = gathers && is_backward_ && !group.is_root();
+        const std::int64_t shards =
+            from_few ? input_.request.reshard_ranks.value_or(input_.step.group.ranks)
+                     : input_.step.group.ranks;
+        const std::int64_t ranks = gathers || scatters ? shards : input_.replicas.group.ranks;
         const char* const call = gathers    ? "_allgather_base"
                                  : scatters ? "_reduce_scatter_base"
                                             : "allreduce";
@@ -365,17 +386,17 @@ class WrittenShardedTrace {
                       {"Input type", {dtype == DType::float32 ? "float" : "c10::BFloat16"}}};
         }
         const std::string op = std::string("c10d::") + call + "_";
-        add("cpu_op", op, 1, thread_, begin + 0.2, end - begin - 0.2, std::move(shapes));
-        add("cpu_op", "record_param_comms", 1, thread_, begin + 0.3, end - begin - 0.4,
+        add("cpu_op", op, 1, thread_, begin + 0.2, end - begin - 0.3, std::move(shapes));
+        add("cpu_op", "record_param_comms", 1, thread_, begin + 0.3, end - begin - 0.5,
             shape_.collective_args ? std::move(said) : Json::object());
-        launch(end - 0.6, end - 0.2,
+        launch(end - 0.6, end - 0.3,
                gathers    ? "ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
                : scatters ? "ncclDevKernel_ReduceScatter_Sum_f32_RING_LL(ncclDevKernelArgsStorage)"
                           : "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage)",
                gathers || scatters ? shard_group : replica_group, to_us(wire.start),
                to_us(wire.end - wire.start));
         if (collective.placing > Duration{0}) {
-            launch(end - 0.2, end - 0.1, "cast_kernel", after_scatter, to_us(wire.end),
+            launch(end - 0.05, end, "cast_kernel", after_scatter, to_us(wire.end),
                    to_us(collective.placing));
         }
         cursor_us_ = end;
