@@ -1,16 +1,21 @@
+#include <algorithm>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <nlohmann/json.hpp>
 
 #include "import/kineto/kineto_trace.h"
 #include "import/replay/replay.h"
+#include "import/replay/trace_advice.h"
 #include "import/replay/trace_import.h"
 #include "import/replay/trace_link.h"
+#include "sim/base/error.h"
 #include "sim/predict/sharded_prediction.h"
+#include "sim/report/sharded_report.h"
 #include "sim/scenario/scenario.h"
 #include "tests/catch.h"
-#include "tests/contains.h"
+#include "tests/import/replay/findings_text.h"
 #include "tests/import/replay/written_sharded_trace.h"
 #include "tests/import/source/text_source.h"
 
@@ -89,10 +94,10 @@ struct RoundTrip {
     Replay replayed;
 };
 
-RoundTrip import_document(const Json& document) {
+RoundTrip import_document(const Json& document, TraceImportRequest request = {}) {
     const TracedRank rank =
         traced_rank(read_kineto_trace(text_source(document.dump()), "trace.json"));
-    RoundTrip trip{import_trace({rank}, {}), {}, {}};
+    RoundTrip trip{import_trace({rank}, std::move(request)), {}, {}};
     trip.scenario = connect(trip.imported, {}, no_file);
     trip.replayed = replay(trip.imported, trip.scenario);
     return trip;
@@ -174,6 +179,86 @@ TEST_CASE("so is one that accumulates gradients", "[kineto]") {
             CHECK(to_us(trip.replayed.step) == Approx(to_us(written.step())).epsilon(nearly));
         }
     }
+}
+
+// Why a step written so is not imported.
+std::string sharded_refusal(const ShardedInput& input, const ShardedTraceShape& shape) {
+    try {
+        import_document(WrittenShardedTrace(input, shape).document());
+    } catch (const InputError& error) {
+        return error.what();
+    }
+    return {};
+}
+
+TEST_CASE("what calls say of themselves tells sizes where no shapes were recorded", "[kineto]") {
+    const ShardedInput input = input_of(four_blocks({{"layers_per_group", 1}}));
+    WrittenShardedTrace written(input, {.shapes = false});
+    const RoundTrip trip = import_document(written.document());
+    CHECK(trip.replayed.same_buckets);
+    CHECK(to_us(trip.replayed.step) == Approx(to_us(written.step())).epsilon(exactly));
+    CHECK_THAT(findings_of(trip.imported), Catch::Contains("those of a group share that equally"));
+    // A block is gathered in whole rows on each of eight ranks: of 2,000, 2,001 and 2,002 rows
+    // 250, 251 and 251 of 1,000 elements, times eight 6,016,000. A third of each rank's 752,000 is
+    // 250,667, of which the last has one less.
+    const Json& gradients = trip.imported.scenario["workload"]["gradients"];
+    REQUIRE(gradients.size() == 13);
+    CHECK(gradients[0]["numel"] == 4'000'000);
+    CHECK(gradients[1]["numel"] == 8 * 250'666);
+    CHECK(gradients[3]["numel"] == 8 * 250'667);
+    CHECK(gradients[3]["name"] == "layers.0.parameter_2");
+}
+
+TEST_CASE("a model tells names and sizes of what is sharded", "[kineto]") {
+    const ShardedInput input = input_of(four_blocks({{"layers_per_group", 1}}));
+    const Workload& model = input.step.workload;
+    const RoundTrip trip =
+        import_document(WrittenShardedTrace(input, {.shapes = false}).document(), {.model = model});
+    const Workload imported = sharded_input(trip.scenario).step.workload;
+    CHECK(std::ranges::equal(imported.gradients, model.gradients, {}, &Gradient::name,
+                             &Gradient::name));
+    CHECK(std::ranges::equal(imported.gradients, model.gradients, {}, &Gradient::numel,
+                             &Gradient::numel));
+    // One that has no fourth block.
+    Workload other = model;
+    std::erase_if(other.gradients,
+                  [](const Gradient& one) { return one.name.starts_with("layers.3"); });
+    CHECK_THROWS_WITH(
+        import_document(WrittenShardedTrace(input).document(), {.model = other}),
+        "--model: expected a model with 3 parameters in layers.3, as the trace has, got 0");
+}
+
+TEST_CASE("a sharded step that is no FSDP2's, or does not tell what it gathers, is refused",
+          "[kineto]") {
+    const ShardedInput input = input_of(four_blocks({{"layers_per_group", 1}}));
+    CHECK(sharded_refusal(input, {.hooks = false}) ==
+          "trace.json: /traceEvents: expected all-reduces of whole gradients "
+          "(DistributedDataParallel), or PyTorch's fully_shard (FSDP2), got FSDP, ZeRO or a "
+          "distributed optimizer: 5 reduce-scatters a step of 112256000 bytes in all over 8 "
+          "ranks; of sharded runs only FSDP2's are read, by its annotations (FSDP::...)");
+    CHECK(sharded_refusal(input, {.shapes = false, .collective_args = false}) ==
+          "trace.json: /traceEvents: expected sizes of FSDP2's all-gathers, which "
+          "profile(record_shapes=True, activities=[ProfilerActivity.CPU, "
+          "ProfilerActivity.CUDA]) records, got 9 all-gathers whose sizes nothing tells");
+}
+
+TEST_CASE("an imported sharded step is advised as any scenario that shards, or not at all",
+          "[advice]") {
+    const ShardedInput input = input_of(four_blocks({{"layers_per_group", 1}}));
+    RoundTrip trip = import_document(WrittenShardedTrace(input).document());
+    const ShardedPrediction prediction =
+        predict_sharded(trip.scenario, sharded_input(trip.scenario), [](double) {});
+    const TraceAdvice advice = advise(trip.imported, trip.scenario, trip.replayed);
+    CHECK(advice.binds.starts_with("computing: of "));
+    const auto setting = std::ranges::find(
+        advice.savings, setting_text(prediction.advised().request), &Saving::change);
+    REQUIRE(setting != advice.savings.end());
+    CHECK(setting->saves == trip.replayed.step - prediction.advised().step());
+    // 10 % is the most that a replay may be off.
+    trip.replayed.traced_step = trip.replayed.step * 100 / 111;
+    const TraceAdvice withheld = advise(trip.imported, trip.scenario, trip.replayed);
+    CHECK(withheld.savings.empty());
+    CHECK_THAT(withheld.withheld, Catch::Contains("the trace replays 11.0 % off"));
 }
 
 }  // namespace

@@ -633,6 +633,14 @@ TEST_CASE("sharded gradients are refused, with what was seen of them", "[kineto]
     shape.sharding.clear();
     CHECK(refusal_of({traced(shape)}) ==
           expected + "HSDP, or ZeRO in groups: " + scatters + reduces + " of shards" + end);
+    // What DeepSpeed's hooks of modules leave in backward.
+    shape.replicas = false;
+    std::string text = SyntheticTrace(shape).document().dump();
+    const std::string node = "LossBackward0";
+    for (std::size_t at = text.find(node); at != std::string::npos; at = text.find(node, at)) {
+        text.replace(at, node.size(), "PreBackwardFunctionForModuleBackward");
+    }
+    CHECK(refusal_of(text) == expected + "DeepSpeed's ZeRO-3: " + scatters + end);
 }
 
 TEST_CASE("the caps are those that form the buckets that were seen", "[kineto]") {

@@ -23,8 +23,6 @@ struct ShardedTraceShape {
     bool shapes = true;           // record_shapes
     bool collective_args = true;  // what calls say of themselves
     bool hooks = true;            // FSDP2's annotations
-    // Calls of the step by which a group would be entered, instead of the plan's.
-    bool swaps_groups = false;
 };
 
 class WrittenShardedTrace {
@@ -199,11 +197,7 @@ class WrittenShardedTrace {
         }
         for (const GroupCall& call : calls) {
             if (call.first == at && at >= entered_at_) {
-                annotate(name_of(is_backward_ ? "pre_backward" : "pre_forward",
-                                 shape_.swaps_groups && !plan_.groups[call.group].is_root() &&
-                                         is_backward_
-                                     ? plan_.groups.size() - 1
-                                     : call.group),
+                annotate(name_of(is_backward_ ? "pre_backward" : "pre_forward", call.group),
                          cursor_us_, cursor_us_);
                 open_[call.group] = true;
             }
