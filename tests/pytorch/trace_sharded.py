@@ -5,7 +5,8 @@ usage: trace_sharded.py -o FOLDER [--all: every case of every model, and not onl
 
 Ranks are processes of this machine and meet over Gloo. Of each case rank 0's trace of three steps that have settled is
 written to FOLDER/MODEL_CASE.json.gz, without what no reader of traces looks at, as tests/data/traces/make_traces.py
-does. Times differ each time; nothing else does. Skipped (exit code 77) without a PyTorch that has fully_shard.
+does; of a wide decoder, whose steps take long enough to tell times by, every rank's, to FOLDER/wide_CASE.RANK.json.gz.
+Times differ each time; nothing else does. Skipped (exit code 77) without a PyTorch that has fully_shard.
 """
 
 import argparse
@@ -25,27 +26,29 @@ sys.path.insert(0, str(HERE.parents[1] / "data/traces"))
 from record_sharded import LONGEST_S, MODELS, SKIPPED, Training, cases, groups_in_turn, set_prefetch  # noqa: E402
 
 STORED = {
-    "decoder": (
+    "perceptron": (
         "one layer per group",
         "two layers per group",
         "kept after forward",
+        "the root resharded too",
         "forward prefetch of 2",
         "backward prefetch of 2",
         "asynchronous unshard, prefetch of 1",
         "bfloat16, reduced in float32",
+        "reduced in bfloat16",
         "two reduce-scatter buffers",
         "accumulated, reduced each time",
         "accumulated, reduced at last, gathered once",
-        "ends in groups of their own",
         "hybrid",
     ),
-    "perceptron": ("one layer per group",),
+    "decoder": ("ends in groups of their own",),
     "nested": ("one layer per group",),
+    "wide": ("one layer per group", "kept after forward"),
 }
 SETTLED, STEPS = 4, 3
 
 
-def trace(make, blocks, ranks, case, folder):
+def trace(make, blocks, ranks, case, file):
     import make_traces
     from sharded_recorder import Recorder
     from torch.profiler import ProfilerActivity, profile, schedule
@@ -63,15 +66,30 @@ def trace(make, blocks, ranks, case, folder):
         for _ in range(SETTLED + STEPS):
             training.step()
             profiler.step()
-    if folder is not None:
-        raw = folder.parent / f"{folder.name}.raw"
-        profiler.export_chrome_trace(str(raw))
-        make_traces.write(raw, folder)
-        raw.unlink()
+    if file is not None:
+        with tempfile.TemporaryDirectory() as scratch:
+            raw = Path(scratch) / "trace.json"
+            profiler.export_chrome_trace(str(raw))
+            make_traces.write(raw, file)
 
 
-def file_of(model, name):
-    return f"{model}_{re.sub('[^a-z0-9]+', '_', name)}.json.gz"
+def file_of(model, name, rank):
+    """None: the rank's trace is not kept."""
+    file = f"{model}_{re.sub('[^a-z0-9]+', '_', name)}"
+    return f"{file}.{rank}.json.gz" if model == "wide" else f"{file}.json.gz" if rank == 0 else None
+
+
+def make_wide():
+    import sharded_models
+    import torch
+
+    class Wide(sharded_models.Decoder):
+        VOCABULARY, WIDTH, TOKENS, HEADS = 512, 192, 64, 4
+
+        def example(self):
+            return (torch.randint(self.VOCABULARY, (8, self.TOKENS)),)
+
+    return Wide()
 
 
 def run_rank(rank, ranks, store, folder, everything):
@@ -84,14 +102,16 @@ def run_rank(rank, ranks, store, folder, everything):
     dist.init_process_group(
         "gloo", init_method=f"file://{store}", rank=rank, world_size=ranks, timeout=datetime.timedelta(minutes=2)
     )
-    for model in MODELS:
-        make, blocks, child, ends = sharded_models.MODELS[model]
+    models = {model: sharded_models.MODELS[model] for model in MODELS}
+    models["wide"] = (make_wide, *models["decoder"][1:])
+    for model, (make, blocks, child, ends) in models.items():
         for case in cases(blocks, child, ends):
             wanted = everything or case[0] in STORED.get(model, ())
             # BatchNorm of a CPU takes no parameters that are narrower than its statistics.
             if not wanted or case[1] != ranks or (model == "convolutional" and "parameter_dtype" in case[2]):
                 continue
-            trace(make, blocks, ranks, case, folder / file_of(model, case[0]) if rank == 0 else None)
+            file = file_of(model, case[0], rank)
+            trace(make, blocks, ranks, case, folder / file if file else None)
     dist.barrier()
     os._exit(0)
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <fstream>
 #include <map>
 #include <string>
 #include <vector>
@@ -13,12 +12,12 @@
 #include "import/kineto/kineto_trace.h"
 #include "import/replay/replay.h"
 #include "import/replay/trace_import.h"
-#include "import/source/inflate.h"
 #include "sim/base/error.h"
 #include "sim/base/statistics.h"
 #include "sim/scenario/scenario.h"
 #include "tests/catch.h"
 #include "tests/import/replay/findings_text.h"
+#include "tests/import/replay/stored_trace.h"
 #include "tests/import/source/text_source.h"
 
 namespace bucketwise {
@@ -26,16 +25,8 @@ namespace {
 
 using Numbers = std::vector<std::int64_t>;
 
-ByteSource real_trace(const std::string& name) {
-    const std::string file = BUCKETWISE_TEST_DATA_DIR "/traces/" + name + ".json.gz";
-    std::ifstream stream(file, std::ios::binary);
-    REQUIRE(stream);
-    const std::string bytes{std::istreambuf_iterator<char>(stream), {}};
-    return inflated(text_source(bytes, 1 << 16), name);
-}
-
 TracedRank real_rank(const std::string& name) {
-    return traced_rank(read_kineto_trace(real_trace(name), name));
+    return traced_rank(read_kineto_trace(stored_trace("traces/" + name), name));
 }
 
 Numbers gradients_of(const TraceImport& imported) {
@@ -360,7 +351,7 @@ TEST_CASE("all-reduces of single gradients tell their sizes", "[kineto]") {
     const std::string name = GENERATE("naive_after_backward", "per_parameter_hooks");
     std::string text;
     std::string block(1 << 16, '\0');
-    const ByteSource source = real_trace(name);
+    const ByteSource source = stored_trace("traces/" + name);
     while (const std::size_t count = source(block.data(), block.size())) {
         text.append(block, 0, count);
     }
