@@ -20,8 +20,8 @@ namespace bucketwise {
 class CpuShardedRank : public ShardedReplayRank {
   public:
     // The communicators are kept by reference and used by one other thread. `scenario` shards,
-    // `workload` is its. Throws std::bad_alloc.
-    CpuShardedRank(const Scenario& scenario, const Workload& workload,
+    // `of_scenario` is its workload. Throws std::bad_alloc.
+    CpuShardedRank(const Scenario& scenario, const Workload& of_scenario,
                    const ShardCommunicators<Communicator>& communicators);
 
     void calibrate() override;

@@ -292,8 +292,8 @@ void GpuShardedRank::settle() {
 }
 
 bool GpuShardedRank::is_idle() const {
-    return messages_.stream().is_idle() && between_replicas_.is_idle() && placing_.is_idle() &&
-           compute_.is_idle();
+    return compute_.is_idle() && filling_.is_idle() && messages_.stream().is_idle() &&
+           between_replicas_.is_idle() && placing_.is_idle();
 }
 
 // --- copies ---

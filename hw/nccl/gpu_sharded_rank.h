@@ -29,9 +29,9 @@ namespace bucketwise {
 
 class GpuShardedRank : public ShardedReplayRank {
   public:
-    // `communicators` is kept by reference. `scenario` shards, `workload` is its. Collective.
-    // Throws std::bad_alloc when the GPU's memory does not suffice.
-    GpuShardedRank(const Scenario& scenario, const Workload& workload,
+    // `communicators` is kept by reference. `scenario` shards, `of_scenario` is its workload.
+    // Collective. Throws std::bad_alloc when the GPU's memory does not suffice.
+    GpuShardedRank(const Scenario& scenario, const Workload& of_scenario,
                    Communicators& communicators);
     ~GpuShardedRank() override;
 

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <queue>
+#include <utility>
 
 #include "sim/base/hash.h"
 #include "sim/base/invariant.h"
@@ -20,6 +22,12 @@ enum class EventKind : std::uint8_t {
 
 // Whether a collective that could start has to wait for room beside what computes.
 enum class Held : std::uint8_t { no, until_settled, for_delay };
+
+// What was issued ahead: which instruction each waits for, and its own index; the first to be ready
+// on top.
+using LaunchAhead = std::pair<std::int32_t, std::size_t>;
+using LaunchesAhead =
+    std::priority_queue<LaunchAhead, std::vector<LaunchAhead>, std::greater<LaunchAhead>>;
 
 struct Event {
     Duration time;
@@ -62,8 +70,8 @@ struct RankState {
     // had ended, a launch arrived.
     std::vector<Duration> issued_at = {};
     std::vector<Duration> ended_at = {};
-    Duration begin{0};                       // of the program, on the compute stream
-    std::vector<std::size_t> launches = {};  // issued ahead, that wait for another to end
+    Duration begin{0};            // of the program, on the compute stream
+    LaunchesAhead launches = {};  // that wait for another instruction to end
 };
 
 // Collectives that follow one another.
@@ -270,7 +278,7 @@ class Engine {
         if (launches_ahead_) {
             state.issued_at[index] = state.host;
             if (instruction.is_launched_ahead()) {
-                state.launches.push_back(index);
+                state.launches.emplace(instruction.launched_after, index);
                 launch_what_is_ready(state, rank);
             }
         }
@@ -282,21 +290,18 @@ class Engine {
 
     // Of what was launched ahead.
     void launch_what_is_ready(RankState& state, std::size_t rank) {
-        std::erase_if(state.launches, [&](std::size_t index) {
-            const Instruction& launch = programs_[rank].instructions[index];
-            const auto after = static_cast<std::size_t>(launch.launched_after);
-            const bool waits = launch.launched_after != before_all;
-            if (waits && after >= state.next) {
-                return false;
-            }
-            state.ended_at[index] =
-                std::max(state.issued_at[index], waits ? state.ended_at[after] : state.begin) +
-                launch.device;
+        const auto next = static_cast<std::int64_t>(state.next);
+        while (!state.launches.empty() && state.launches.top().first < next) {
+            const auto [after, index] = state.launches.top();
+            state.launches.pop();
+            const Duration ready =
+                after == before_all ? state.begin : state.ended_at[static_cast<std::size_t>(after)];
+            state.ended_at[index] = std::max(state.issued_at[index], ready) +
+                                    programs_[rank].instructions[index].device;
             invariant(state.ended_at[index] >= now_, "a launch is known before it arrives");
             schedule(state.ended_at[index], EventKind::launch_arrives, rank,
                      static_cast<std::uint32_t>(index));
-            return true;
-        });
+        }
     }
 
     // At once, from issue to end, whenever that is: it disturbs nothing, and only what is issued

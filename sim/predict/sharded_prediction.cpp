@@ -81,13 +81,17 @@ Bytes largest_gather_of(const ShardPlan& plan) {
     return largest;
 }
 
-// So many layers together: each number up to eight, then those that a quarter more or less would
-// not tell from, and all.
-std::vector<std::int64_t> layers_to_try(std::int64_t blocks) {
+enum class Spacing : std::uint8_t { quarters, doubled };
+
+// So many layers together, and all: each number up to eight, then those that a quarter more or less
+// would not tell from; or powers of two.
+std::vector<std::int64_t> layers_to_try(std::int64_t blocks, Spacing spacing) {
     constexpr std::int64_t all_up_to = 8;
+    const auto further = [&](std::int64_t n) {
+        return spacing == Spacing::doubled ? n : n < all_up_to ? 1 : n / 4;
+    };
     std::vector<std::int64_t> numbers;
-    for (std::int64_t n = 1; n < blocks;
-         n += n < all_up_to ? 1 : std::max<std::int64_t>(n / 4, 1)) {
+    for (std::int64_t n = 1; n < blocks; n += further(n)) {
         numbers.push_back(n);
     }
     if (blocks > 0) {
@@ -97,14 +101,14 @@ std::vector<std::int64_t> layers_to_try(std::int64_t blocks) {
     return numbers;
 }
 
-void add_groupings(const ShardingRequest& base, std::int64_t blocks,
+void add_groupings(const ShardingRequest& base, std::int64_t blocks, Spacing spacing,
                    std::vector<ShardingRequest>& requests) {
     ShardingRequest request = base;
     if (!base.groups.empty()) {
         requests.push_back(request);
         request.groups.clear();
     }
-    for (const std::int64_t layers : layers_to_try(blocks)) {
+    for (const std::int64_t layers : layers_to_try(blocks, spacing)) {
         request.layers_per_group = layers;
         requests.push_back(request);
     }
@@ -129,7 +133,8 @@ std::vector<ShardingRequest> zero3_settings_to_try(const ShardingRequest& base) 
 
 // What a user may choose without changing what is computed. Of prefetching only what can make a
 // difference: where each collective blocks the host, it is whether all-gathers do.
-// Of so many operations that a sweep of all knobs would take minutes only the grouping is tried.
+// Of so many operations that a sweep of all knobs would take minutes only the grouping is tried,
+// and few of them.
 constexpr std::size_t most_operations_for_all = 5'000;
 
 std::vector<ShardingRequest> settings_to_try(const ShardedInput& input, std::int64_t blocks) {
@@ -142,7 +147,7 @@ std::vector<ShardingRequest> settings_to_try(const ShardedInput& input, std::int
             ShardingRequest base = input.request;
             base.reshard_after_forward = reshard;
             base.reshard_ranks.reset();
-            add_groupings(base, blocks, requests);
+            add_groupings(base, blocks, Spacing::doubled, requests);
         }
         return requests;
     }
@@ -161,7 +166,7 @@ std::vector<ShardingRequest> settings_to_try(const ShardedInput& input, std::int
                     base.forward_prefetch = forward;
                     base.backward_prefetch = backward;
                     base.asynchronous_unshard = asynchronous;
-                    add_groupings(base, blocks, requests);
+                    add_groupings(base, blocks, Spacing::quarters, requests);
                 }
             }
         }
@@ -268,22 +273,22 @@ ShardedPrediction predict_sharded(const Scenario& scenario, const ShardedInput& 
         transformed(input.step.workload.gradients, &Gradient::name);
     const std::vector<ShardingRequest> requests =
         settings_to_try(input, std::ssize(blocks_of(names)));
+    ShardedInput tried = input;
     for (std::size_t i = 0; i < requests.size(); ++i) {
-        ShardedInput other = input;
-        other.request = requests[i];
-        add_unless_known(evaluate_sharded(scenario, other), prediction.sweep);
+        tried.request = requests[i];
+        add_unless_known(evaluate_sharded(scenario, tried), prediction.sweep);
         progress(static_cast<double>(i + 1) / static_cast<double>(requests.size()));
     }
     add_unless_known(prediction.configured, prediction.sweep);
     if (input.step.workload.forward.size() > most_operations_for_all) {
         prediction.notes.emplace_back(
-            "more than 5,000 operations: only grouping and resharding are tried, with the "
-            "scenario's own prefetching");
+            "more than 5,000 operations: only resharding and groups of 1, 2, 4 and so on layers "
+            "are "
+            "tried, with the scenario's own prefetching");
     }
     choose_best(prediction);
-    ShardedInput best = input;
-    best.request = prediction.advised().request;
-    prediction.binding = binding_of(best, make_shard_plan(best));
+    tried.request = prediction.advised().request;
+    prediction.binding = binding_of(tried, make_shard_plan(tried));
     return prediction;
 }
 

@@ -4,6 +4,7 @@
 #include <numeric>
 #include <optional>
 #include <set>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 
@@ -27,7 +28,7 @@ std::vector<std::string> names_of_parameters(const Workload& workload) {
     return transformed(workload.gradients, &Gradient::name);
 }
 
-// Groups by their modules, from 1 on; the root is 0.
+// Groups by their modules, which outlive it, from 1 on; the root is 0.
 class ModuleIndex {
   public:
     explicit ModuleIndex(const Modules& modules) : within_(modules.size() + 1) {
@@ -60,7 +61,7 @@ class ModuleIndex {
   private:
     // Longer ones later.
     template <typename Use>
-    void for_each_module_of(const std::string& name, const Use& use) const {
+    void for_each_module_of(std::string_view name, const Use& use) const {
         for (std::size_t end = 0; end <= name.size(); ++end) {
             if (end == name.size() || name[end] == '.' || name[end] == ' ') {
                 if (const auto group = groups_.find(name.substr(0, end)); group != groups_.end()) {
@@ -70,7 +71,7 @@ class ModuleIndex {
         }
     }
 
-    std::unordered_map<std::string, std::size_t> groups_;
+    std::unordered_map<std::string_view, std::size_t> groups_;
     std::vector<std::vector<std::size_t>> within_;
 };
 

@@ -884,8 +884,6 @@ TEST_CASE("what real ranks cannot shard is refused by name") {
     const std::string file = folder.file("never.jsonl");
     for (const Words& options :
          std::vector<Words>{{"--ranks", "1"},
-                            {"--set", "/sync/strategy=hsdp"},
-                            {"--set", "/sync/sharding/reshard_ranks=2", "--ranks", "4"},
                             {"--bucket-cap", "1MiB"},
                             {"--time", "10s"},
                             {"--bytes", "4KiB", "--ranks", "3"},  // 4096 is no multiple of 12

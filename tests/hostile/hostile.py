@@ -384,12 +384,23 @@ def check_optimum(printed):
     """Nothing that is shown beats the bound, or, of the ways to ask for a plan, the optimum."""
     prediction = json.loads(printed)
     optimal = prediction["optimal"]
+    if "sharded" in prediction:
+        yield from check_sharded_optimum(prediction)
+        return
     for row in prediction["sweep"] + [prediction["default"]]:
         if row["step_ms"] < optimal["bound_ms"]:
             yield f"a step of {row['step_ms']} ms beats the bound of {optimal['bound_ms']} ms"
     for row in optimal["gaps"]:
         if row["step_ms"] < optimal["step_ms"]:
             yield f"{row['plan']} of {row['step_ms']} ms beats the best of {optimal['step_ms']} ms"
+
+
+def check_sharded_optimum(prediction):
+    """No setting of the sweep that fits the memory beats groups of any size."""
+    step_ms = prediction["optimal"]["step_ms"]
+    for row in prediction["sweep"]:
+        if row.get("memory", {}).get("fits", True) and row["step_ms"] < step_ms:
+            yield f"a setting of {row['step_ms']} ms beats the best grouping, of {step_ms} ms: {row['sharding']}"
 
 
 def run_one(corpus, options, number):

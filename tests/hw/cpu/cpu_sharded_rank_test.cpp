@@ -191,7 +191,7 @@ TEST_CASE("ranks send what the program sends, in its order") {
 // is wrong.
 std::string seen_of(const Scenario& scenario, CollectiveKind spoilt, int nth, bool all_along) {
     const ShardedReplay replay = replay_of(scenario);
-    std::string wrong;
+    std::array<std::string, 2> wrong;  // by rank
     const auto outcomes = testing::on_ranks(2, [&](GlooConnection& connection, int rank) {
         int count = 0;
         WatchedCommunicator watched(
@@ -213,14 +213,11 @@ std::string seen_of(const Scenario& scenario, CollectiveKind spoilt, int nth, bo
             device.run(replay, 0, Communicate::yes);
             check = device.check();
         }
-        if (rank == 0) {
-            wrong = check.wrong;
-        } else {
-            wrong += check.wrong.empty() ? "" : " and rank 1: " + check.wrong;
-        }
+        wrong.at(static_cast<std::size_t>(rank)) = check.wrong;
     });
     CHECK(testing::first_reason(outcomes).empty());
-    return wrong;
+    CHECK(wrong[1].empty());
+    return wrong[0];
 }
 
 TEST_CASE("one element that is wrong is seen, and named by tensor and element") {
