@@ -74,7 +74,7 @@ class ShardedDocumentWriter {
         Duration less{0};
         for (const std::vector<StepMark>* pass : {&typical_.forward, &typical_.backward}) {
             for (const StepMark& mark : *pass) {
-                if (mark.stall > Duration{0}) {
+                if (mark.stall > Duration{0} && is_own(mark)) {
                     const Duration wire = on_link(mark);
                     more += std::max(mark.stall - wire, Duration{0});
                     less += std::max(wire - mark.stall, Duration{0});
@@ -84,10 +84,15 @@ class ShardedDocumentWriter {
         late_share_ = more > less ? 1 - to_us(less) / to_us(more) : 0;
     }
 
-    // What its collective takes there; 0: it has none of FSDP2's.
-    [[nodiscard]] Duration on_link(const StepMark& mark) const {
+    // One of FSDP2's collectives.
+    [[nodiscard]] bool is_own(const StepMark& mark) const {
         const TracedCollective* const collective = run_.first().collective_of(mark);
-        return collective == nullptr ? Duration{0} : sharding_.on_link(run_.first(), *collective);
+        return collective != nullptr && sharding_.has(*collective);
+    }
+
+    // What it takes there.
+    [[nodiscard]] Duration on_link(const StepMark& mark) const {
+        return sharding_.on_link(run_.first(), *run_.first().collective_of(mark));
     }
 
     // What issuing a collective takes the host, without the launch of the copy before it.
@@ -191,8 +196,7 @@ class ShardedDocumentWriter {
 
     // From streams of its own, on which its copy in is launched, too.
     [[nodiscard]] bool is_gathered_ahead(const StepMark& mark) const {
-        const TracedCollective* const collective = run_.first().collective_of(mark);
-        return collective != nullptr && sharding_.has(*collective) && collective->gathers() &&
+        return is_own(mark) && run_.first().collective_of(mark)->gathers() &&
                !sharding_.request.asynchronous_unshard && typical_.copy_gb_per_s;
     }
 
@@ -209,7 +213,7 @@ class ShardedDocumentWriter {
 
     // What the wire does not explain is for ranks that are late.
     void add_stall(const StepMark& mark, Json& list) {
-        if (run_.first().collective_of(mark) == nullptr) {
+        if (!is_own(mark)) {
             if (mark.stall > Duration{0}) {
                 list.push_back(
                     operation_json(name_in(mark.module, stall_name), Duration{0}, mark.stall));
@@ -229,10 +233,7 @@ class ShardedDocumentWriter {
         }
         const Duration copy =
             mark.is_copy() || is_gathered_ahead(mark) ? typical_.copy_launch : Duration{0};
-        const TracedCollective* const collective = run_.first().collective_of(mark);
-        return collective != nullptr && sharding_.has(*collective)
-                   ? copy + typical_.host_issue.value_or(Duration{0})
-                   : copy;
+        return is_own(mark) ? copy + typical_.host_issue.value_or(Duration{0}) : copy;
     }
 
     void add_ready(const StepMark& mark, Json& list) {

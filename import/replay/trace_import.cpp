@@ -141,14 +141,18 @@ void report_device(const TracedRun& run, const TraceImport& result, Findings& fi
     }
 }
 
-void report_other_collectives(const TracedRun& run, Findings& findings) {
+void report_other_collectives(const TracedRun& run, const std::optional<TracedSharding>& sharding,
+                              Findings& findings) {
     std::map<std::string, std::size_t> others;
     const TracedStep& step = run.first();
     const std::vector<const TracedCollective*> found = reductions(run, step);
     const std::set<const TracedCollective*> reduced(found.begin(), found.end());
     for (const TracedCollective& collective : step.collectives) {
         const bool is_map = run.unused_map && is_unused_map(step, collective);
-        if (!reduced.contains(&collective) && !collective.sends_buffers() && !is_map) {
+        const bool is_known =
+            sharding ? sharding->has(collective)
+                     : reduced.contains(&collective) || collective.sends_buffers() || is_map;
+        if (!is_known) {
             ++others[fmt::format("{} in {} of {} bytes", collective.name,
                                  collective.in_backward    ? "backward"
                                  : collective.in_optimizer ? "the optimizer"
@@ -166,6 +170,11 @@ void report_other_collectives(const TracedRun& run, Findings& findings) {
                          kept ? "the scenario has them as computing"
                               : "left out, but for what computing waits for them");
     finding.weakens = kept ? Weakens::nothing : Weakens::scenario;
+}
+
+void assume_profiler(Findings& findings) {
+    findings.assumed("profiler",
+                     "what tracing itself costs the host is in the times of operations");
 }
 
 void find_times_on_link(const std::string& file, TracedSharding& sharding) {
@@ -195,6 +204,8 @@ void import_sharded(const TraceImportRequest& request, TraceImport& result) {
     result.scenario = std::move(document.json);
     result.late = document.late;
     report_device(run, result, findings);
+    report_other_collectives(run, result.sharding, findings);
+    assume_profiler(findings);
     if (run.rank().has_device) {
         findings.assumed("undisturbed",
                          "what collectives cost the kernels beside them is in the kernels' times");
@@ -241,9 +252,8 @@ TraceImport import_trace(std::vector<TracedRank> ranks, TraceImportRequest reque
     result.scenario = scenario_document(run, result.ranks, gradients, result.model, findings);
     report_device(run, result, findings);
     report_form(run, findings);
-    report_other_collectives(run, findings);
-    findings.assumed("profiler",
-                     "what tracing itself costs the host is in the times of operations");
+    report_other_collectives(run, {}, findings);
+    assume_profiler(findings);
     return result;
 }
 

@@ -115,12 +115,12 @@ class ShardingReader {
         const std::int64_t least = std::min(gather->elements, scatter->elements);
         gathers_say_shards_ = gather->elements < scatter->elements;
         result_.shard_ranks = gather->group_size > 0 ? gather->group_size : most / least;
-        if (most != least * result_.shard_ranks) {
+        const std::int64_t world = run_.rank().world_size.value_or(result_.shard_ranks);
+        if (most != least * result_.shard_ranks || world % result_.shard_ranks != 0) {
             refuse("as many gradients reduced as parameters gathered",
-                   fmt::format("an all-gather of {} and a reduce-scatter of {} elements over {} "
-                               "ranks in {}: parameters without gradients",
-                               gather->elements, scatter->elements, result_.shard_ranks,
-                               name_of_group(gather->module)));
+                   fmt::format("an all-gather of {} and a reduce-scatter of {} elements in {}: "
+                               "parameters without gradients",
+                               gather->elements, scatter->elements, name_of_group(gather->module)));
         }
         find_replicas();
     }
