@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "import/replay/bucket_caps.h"
-#include "import/replay/typical_step.h"
+#include "import/run/typical_step.h"
 #include "sim/base/json_output.h"
 #include "sim/base/transformed.h"
 #include "sim/plan/cap.h"

@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "import/replay/traced_gradients.h"
-#include "import/replay/traced_run.h"
+#include "import/run/traced_gradients.h"
+#include "import/run/traced_run.h"
 #include "import/source/findings.h"
 #include "sim/base/json.h"
 

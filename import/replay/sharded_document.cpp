@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "import/replay/typical_step.h"
+#include "import/run/typical_step.h"
 #include "sim/base/json_output.h"
 #include "sim/scenario/sharding_input.h"
 

@@ -1,8 +1,8 @@
 // A traced run whose parameters are sharded as the document of a scenario.
 #pragma once
 
-#include "import/replay/traced_run.h"
-#include "import/replay/traced_sharding.h"
+#include "import/run/traced_run.h"
+#include "import/run/traced_sharding.h"
 #include "import/source/findings.h"
 #include "sim/base/json.h"
 #include "sim/base/units.h"

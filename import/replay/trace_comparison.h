@@ -6,9 +6,9 @@
 #include <string>
 
 #include "import/replay/step_account.h"
-#include "import/replay/traced_gradients.h"
-#include "import/replay/traced_run.h"
-#include "import/replay/traced_sharding.h"
+#include "import/run/traced_gradients.h"
+#include "import/run/traced_run.h"
+#include "import/run/traced_sharding.h"
 #include "sim/base/units.h"
 
 namespace bucketwise {

@@ -10,8 +10,8 @@
 #include "import/replay/arrival.h"
 #include "import/replay/scenario_document.h"
 #include "import/replay/sharded_document.h"
-#include "import/replay/trace_link.h"
 #include "import/replay/training_form.h"
+#include "import/run/traced_link.h"
 #include "sim/base/transformed.h"
 
 namespace bucketwise {

@@ -11,10 +11,10 @@
 
 #include "import/replay/step_account.h"
 #include "import/replay/trace_comparison.h"
-#include "import/replay/traced_gradients.h"
-#include "import/replay/traced_run.h"
-#include "import/replay/traced_sharding.h"
 #include "import/replay/undisturbed.h"
+#include "import/run/traced_gradients.h"
+#include "import/run/traced_run.h"
+#include "import/run/traced_sharding.h"
 #include "import/source/findings.h"
 #include "sim/base/json.h"
 #include "sim/base/units.h"

@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include "import/replay/traced_gradients.h"
+#include "import/run/traced_gradients.h"
 #include "sim/base/error.h"
 
 namespace bucketwise {

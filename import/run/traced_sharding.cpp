@@ -1,4 +1,4 @@
-#include "import/replay/traced_sharding.h"
+#include "import/run/traced_sharding.h"
 
 #include <algorithm>
 #include <map>
@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include "import/replay/traced_gradients.h"
+#include "import/run/traced_gradients.h"
 #include "sim/base/error.h"
 #include "sim/sharding/modules.h"
 #include "sim/sharding/shard_plan.h"

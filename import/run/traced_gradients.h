@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "import/replay/traced_run.h"
+#include "import/run/traced_run.h"
 #include "import/source/findings.h"
 #include "sim/workload/workload.h"
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "import/replay/traced_run.h"
+#include "import/run/traced_run.h"
 #include "sim/base/json.h"
 #include "sim/base/units.h"
 

@@ -1,4 +1,4 @@
-#include "import/replay/traced_run.h"
+#include "import/run/traced_run.h"
 
 #include <algorithm>
 #include <map>

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "import/replay/traced_run.h"
+#include "import/run/traced_run.h"
 #include "import/source/findings.h"
 #include "sim/base/dtype.h"
 #include "sim/link/collective.h"

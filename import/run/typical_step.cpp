@@ -1,4 +1,4 @@
-#include "import/replay/typical_step.h"
+#include "import/run/typical_step.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,7 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "import/replay/traced_gradients.h"
+#include "import/run/traced_gradients.h"
 #include "import/source/plain_text.h"
 #include "sim/text/passed_on.h"
 

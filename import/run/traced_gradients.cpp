@@ -1,4 +1,4 @@
-#include "import/replay/traced_gradients.h"
+#include "import/run/traced_gradients.h"
 
 #include <algorithm>
 #include <array>
