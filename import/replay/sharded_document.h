@@ -1,6 +1,8 @@
 // A traced run whose parameters are sharded as the document of a scenario.
 #pragma once
 
+#include <nlohmann/json.hpp>
+
 #include "import/run/traced_run.h"
 #include "import/run/traced_sharding.h"
 #include "import/source/findings.h"

@@ -12,6 +12,7 @@
 #include "import/replay/sharded_document.h"
 #include "import/replay/training_form.h"
 #include "import/run/traced_link.h"
+#include "sim/base/error.h"
 #include "sim/base/transformed.h"
 
 namespace bucketwise {
