@@ -580,9 +580,24 @@ class StepReader {
     // A first kernel that waits though it was launched has other work before it.
     void note_device(std::int64_t launched_ns, const TraceEvent& work) {
         if (raw_.last_device_end_ns < 0 && work.begin_ns > launched_ns + longest_gap_ns) {
-            raw_.busy_until_ns = work.begin_ns;
+            raw_.busy_until_ns = busy_before(work);
         }
         raw_.last_device_end_ns = std::max(raw_.last_device_end_ns, work.end_ns);
+    }
+
+    // What FSDP2 computes first waits for what it gathers: there other work is before that.
+    [[nodiscard]] std::int64_t busy_before(const TraceEvent& work) const {
+        if (step_.collectives.empty() || step_.collectives.front().module == no_module ||
+            !step_.collectives.front().begin) {
+            return work.begin_ns;
+        }
+        const TracedCollective& gather = step_.collectives.front();
+        std::int64_t begin_ns = range_.begin_ns + gather.begin->count() / 1000;
+        if (!shard_copies_.empty()) {
+            begin_ns = std::min(begin_ns, shard_copies_.front().begin_ns);
+        }
+        const std::int64_t issued_ns = range_.begin_ns + gather.issued.count() / 1000;
+        return begin_ns > issued_ns + longest_gap_ns ? begin_ns : raw_.busy_until_ns;
     }
 
     [[nodiscard]] std::string operation_name(const TraceEvent& work) const {

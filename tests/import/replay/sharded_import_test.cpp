@@ -156,6 +156,15 @@ TEST_CASE("a simulated step of fully_shard that is written as a trace is importe
     }
 }
 
+TEST_CASE("what is gathered first is no work of the step before", "[kineto]") {
+    // One step, of which no other tells when it begins.
+    const ShardedInput input = input_of(four_blocks({{"layers_per_group", 1}}));
+    WrittenShardedTrace written(input, {.steps = 1});
+    const RoundTrip trip = import_document(written.document());
+    CHECK(to_us(trip.replayed.traced_step) == Approx(to_us(written.step())).epsilon(exactly));
+    CHECK(to_us(trip.replayed.step) == Approx(to_us(written.step())).epsilon(exactly));
+}
+
 TEST_CASE("so is one that accumulates gradients", "[kineto]") {
     const std::vector<Json> settings{
         {{"layers_per_group", 1}},
