@@ -16,6 +16,8 @@ namespace bucketwise {
 
 namespace {
 
+constexpr std::int64_t most_ranks = std::int64_t{1} << 20;
+
 // The marks of the last micro-step's passes.
 template <typename Visit>
 void for_each_mark(const TracedStep& step, Visit visit) {
@@ -34,6 +36,7 @@ class ShardingReader {
 
     TracedSharding read() {
         refuse_parts_of_groups();
+        refuse_more_than_any_model();
         find_ranks();
         find_groups();
         find_dtypes();
@@ -70,6 +73,21 @@ class ShardingReader {
             if (name.find("[pg=") != std::string::npos) {
                 refuse("FSDP2 with one group of parameters for each fully_shard call",
                        fmt::format("several of \"{}\" (a mesh for each parameter)", name));
+            }
+        }
+    }
+
+    // So that no product of what a trace says is too large for 64 bits.
+    void refuse_more_than_any_model() const {
+        constexpr std::int64_t most_elements = std::int64_t{1} << 36;
+        for (const TracedCollective& one : step_.collectives) {
+            if (one.module != no_module &&
+                (one.elements > most_elements || one.group_size > most_ranks)) {
+                refuse(fmt::format("collectives of at most {} elements among {} ranks",
+                                   most_elements, most_ranks),
+                       one.group_size > 0
+                           ? fmt::format("{} among {}", one.elements, one.group_size)
+                           : std::to_string(one.elements));
             }
         }
     }
@@ -116,7 +134,8 @@ class ShardingReader {
         gathers_say_shards_ = gather->elements < scatter->elements;
         result_.shard_ranks = gather->group_size > 0 ? gather->group_size : most / least;
         const std::int64_t world = run_.rank().world_size.value_or(result_.shard_ranks);
-        if (most != least * result_.shard_ranks || world % result_.shard_ranks != 0) {
+        if (result_.shard_ranks > most_ranks || most != least * result_.shard_ranks ||
+            world % result_.shard_ranks != 0) {
             refuse("as many gradients reduced as parameters gathered",
                    fmt::format("an all-gather of {} and a reduce-scatter of {} elements in {}: "
                                "parameters without gradients",
@@ -376,6 +395,9 @@ class ShardingReader {
         std::int64_t sum = 0;
         for (const std::size_t i : group.gradients) {
             sum += padded_numel(result_.gradients[i], result_.shard_ranks);
+            if (sum > group.gathered) {
+                break;
+            }
         }
         if (sum != group.gathered) {
             refuse(fmt::format("the {} elements that are gathered for {} among the gradients that "
