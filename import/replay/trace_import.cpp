@@ -14,6 +14,8 @@
 #include "import/run/traced_link.h"
 #include "sim/base/error.h"
 #include "sim/base/transformed.h"
+#include "sim/link/collective.h"
+#include "sim/link/link_input.h"
 
 namespace bucketwise {
 namespace {
@@ -179,14 +181,19 @@ void assume_profiler(Findings& findings) {
 }
 
 void find_times_on_link(const std::string& file, TracedSharding& sharding) {
-    const std::optional<LinkParameters> link = sharded_link_through(sharding, file);
+    std::optional<LinkParameters> link = sharded_link_through(sharding, file);
+    if (!link) {
+        return;
+    }
+    // As it is read once it is written: times of a damaged trace fit what no link has.
+    link->name = "as traced";
+    const Json written = link_json(*link);
+    link = read_link({&written, file, ""}, [](const std::string&) { return std::string(); });
     for (TracedShardCollective& collective : sharding.collectives) {
-        if (link) {
-            const RankGroup ranks{.ranks = collective.kind == CollectiveKind::all_reduce
-                                               ? sharding.ranks / sharding.shard_ranks
-                                               : sharding.shard_ranks};
-            collective.on_link = collective_time(collective.kind, collective.bytes, ranks, *link);
-        }
+        const RankGroup ranks{.ranks = collective.kind == CollectiveKind::all_reduce
+                                           ? sharding.ranks / sharding.shard_ranks
+                                           : sharding.shard_ranks};
+        collective.on_link = collective_time(collective.kind, collective.bytes, ranks, *link);
     }
 }
 

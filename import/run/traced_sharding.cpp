@@ -16,7 +16,7 @@ namespace bucketwise {
 
 namespace {
 
-constexpr std::int64_t most_ranks = std::int64_t{1} << 20;
+constexpr std::int64_t most_ranks = 1'000'000;  // as scenarios have
 
 // The marks of the last micro-step's passes.
 template <typename Visit>
@@ -85,10 +85,20 @@ class ShardingReader {
                 (one.elements > most_elements || one.group_size > most_ranks)) {
                 refuse(fmt::format("collectives of at most {} elements among {} ranks",
                                    most_elements, most_ranks),
-                       one.group_size > 0
-                           ? fmt::format("{} among {}", one.elements, one.group_size)
-                           : std::to_string(one.elements));
+                       one.group_size > 0 ? fmt::format("{} among {}", one.elements, one.group_size)
+                                          : std::to_string(one.elements));
             }
+        }
+    }
+
+    void refuse_unknown_sizes() const {
+        const auto unknown = std::ranges::count_if(
+            found_, [](const TracedCollective* one) { return one->elements <= 0; });
+        if (unknown > 0) {
+            refuse(
+                "sizes of FSDP2's collectives, which profile(record_shapes=True, "
+                "activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) records",
+                fmt::format("{} whose sizes nothing tells", unknown));
         }
     }
 
@@ -122,13 +132,7 @@ class ShardingReader {
                    fmt::format("none for {}: parameters without gradients",
                                name_of_group(gather->module)));
         }
-        if (gather->elements <= 0 || scatter->elements <= 0) {
-            refuse(
-                "sizes of FSDP2's all-gathers, which profile(record_shapes=True, "
-                "activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) records",
-                fmt::format("{} all-gathers whose sizes nothing tells",
-                            std::ranges::count_if(found_, &TracedCollective::gathers)));
-        }
+        refuse_unknown_sizes();
         const std::int64_t most = std::max(gather->elements, scatter->elements);
         const std::int64_t least = std::min(gather->elements, scatter->elements);
         gathers_say_shards_ = gather->elements < scatter->elements;
@@ -175,6 +179,7 @@ class ShardingReader {
             result_.request.strategy = ShardedStrategy::hsdp;
             result_.request.shard_ranks = result_.shard_ranks;
             keep_own_collectives();
+            refuse_unknown_sizes();
         }
     }
 

@@ -199,7 +199,7 @@ TEST_CASE("replicas of shards are hsdp, and one replica is none", "[kineto]") {
     CHECK(alone.ranks == 2);
     CHECK_THROWS_WITH(
         import_trace({stored_rank("traces/fsdp2_no_shapes")}, {}),
-        Catch::Contains("expected sizes of FSDP2's all-gathers, which profile(record_shapes=True"));
+        Catch::Contains("expected sizes of FSDP2's collectives, which profile(record_shapes=True"));
 }
 
 }  // namespace bucketwise

@@ -248,9 +248,20 @@ TEST_CASE("a sharded step that is no FSDP2's, or does not tell what it gathers, 
           "distributed optimizer: 5 reduce-scatters a step of 112256000 bytes in all over 8 "
           "ranks; of sharded runs only FSDP2's are read, by its annotations (FSDP::...)");
     CHECK(sharded_refusal(input, {.shapes = false, .collective_args = false}) ==
-          "trace.json: /traceEvents: expected sizes of FSDP2's all-gathers, which "
+          "trace.json: /traceEvents: expected sizes of FSDP2's collectives, which "
           "profile(record_shapes=True, activities=[ProfilerActivity.CPU, "
-          "ProfilerActivity.CUDA]) records, got 9 all-gathers whose sizes nothing tells");
+          "ProfilerActivity.CUDA]) records, got 14 whose sizes nothing tells");
+    // All-reduces alone, of five groups.
+    const ShardedInput hybrid =
+        input_of(four_blocks({{"layers_per_group", 1}, {"shard_ranks", 4}}));
+    Json document = WrittenShardedTrace(hybrid, {.shapes = false}).document();
+    for (Json& event : document["traceEvents"]) {
+        if (event["args"].value("Collective name", "") == "allreduce") {
+            event["args"] = Json::object();
+        }
+    }
+    CHECK_THROWS_WITH(import_document(document),
+                      Catch::Contains("got 5 whose sizes nothing tells"));
 }
 
 TEST_CASE("an imported sharded step is advised as any scenario that shards, or not at all",
