@@ -16,7 +16,7 @@
 #include "cli/shell/scenario_document.h"
 #include "cli/trace_files.h"
 #include "import/replay/step_account.h"
-#include "import/replay/traced_gradients.h"
+#include "import/run/traced_gradients.h"
 #include "sim/base/error.h"
 #include "sim/base/statistics.h"
 #include "sim/base/transformed.h"

@@ -19,7 +19,8 @@ examples:
   bucketwise predict scenario.json
 
 A trace is what torch.profiler writes with export_chrome_trace() or tensorboard_trace_handler(), as it is or compressed
-with gzip, of some steps of DistributedDataParallel on CPUs or GPUs. With record_shapes=True it tells the most.
+with gzip, of some steps of DistributedDataParallel or fully_shard (FSDP2) on CPUs or GPUs. With record_shapes=True it
+tells the most.
 )";
 
 std::vector<TracedRank> read_traces(const std::vector<std::string>& files) {

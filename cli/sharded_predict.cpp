@@ -71,14 +71,15 @@ std::string name_of_group(const ShardGroup& group) {
     return group.is_root() ? "root" : fmt::format("{}", fmt::join(group.modules, ", "));
 }
 
-std::string trace_of(const Scenario& scenario, const ShardedInput& input) {
+std::string trace_of(const std::string& name, const ShardedInput& input,
+                     const std::vector<TraceProcess>& beside) {
     constexpr std::size_t most_instructions = 1'000'000;
     const Program program = sharded_program(input);
     if (program.instructions.size() > most_instructions) {
         throw InputError("--trace", "", "a step of at most 1,000,000 operations", "a longer one");
     }
-    return perfetto_trace(scenario.name, input.step, program, sharded_simulation(input, program),
-                          {}, transformed(make_shard_plan(input).groups, name_of_group));
+    return perfetto_trace(name, input.step, program, sharded_simulation(input, program), beside,
+                          transformed(make_shard_plan(input).groups, name_of_group));
 }
 
 }  // namespace
@@ -93,6 +94,10 @@ std::vector<StrategyRow> compared_strategies(const po::variables_map& values,
         strategies.push_back(choice_named(name, every<ComparedStrategy>, "--compare-strategies"));
     }
     return compare_strategies(scenario, strategies);
+}
+
+std::string sharded_trace_beside(const Scenario& scenario, const TraceProcess& real) {
+    return trace_of("predicted: " + scenario.name, sharded_input(scenario), {real});
 }
 
 int predict_sharded_scenario(const CommandLine& line, const Scenario& scenario) {
@@ -121,7 +126,7 @@ int predict_sharded_scenario(const CommandLine& line, const Scenario& scenario) 
         outputs.push_back({text_value(values, "json"), json_text(json)});
     }
     if (values.count("trace") != 0) {
-        outputs.push_back({text_value(values, "trace"), trace_of(scenario, best)});
+        outputs.push_back({text_value(values, "trace"), trace_of(scenario.name, best, {})});
     }
     std::string optimal;
     if (optimum) {

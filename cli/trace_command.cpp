@@ -9,6 +9,7 @@
 
 #include "cli/imported_model.h"
 #include "cli/prediction.h"
+#include "cli/sharded_predict.h"
 #include "cli/shell/exit_codes.h"
 #include "cli/shell/files.h"
 #include "import/replay/replay.h"
@@ -108,8 +109,10 @@ int import_traces(const CommandLine& line, const std::string& command, FileKind 
     std::vector<OutputText> outputs{{text_value(values, "output"), json_text(imported.scenario)}};
     if (const std::string trace = text_or_empty(values, "trace"); !trace.empty()) {
         const TraceProcess traced = traced_process(imported.typical, imported.file);
-        outputs.push_back({trace, step_trace_beside(scenario, step_input(scenario),
-                                                    scenario.sync.bucket_cap, traced)});
+        outputs.push_back({trace, imported.sharding
+                                      ? sharded_trace_beside(scenario, traced)
+                                      : step_trace_beside(scenario, step_input(scenario),
+                                                          scenario.sync.bucket_cap, traced)});
     }
     const TraceAdvice advice = advise(imported, scenario, replayed);
     text += fmt::format("{}{}\n\n{}\n\n{}{}{}", text.empty() ? "" : "\n",

@@ -10,7 +10,7 @@
 #include "cli/shell/command_help.h"
 #include "cli/shell/file_kind.h"
 #include "cli/shell/option_values.h"
-#include "import/replay/traced_run.h"
+#include "import/run/traced_run.h"
 
 namespace bucketwise {
 

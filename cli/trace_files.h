@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "import/nsys/nsys_trace.h"
-#include "import/replay/traced_run.h"
+#include "import/run/traced_run.h"
 
 namespace bucketwise {
 

@@ -14,6 +14,7 @@
 #include "import/replay/bucket_caps.h"
 #include "import/replay/trace_caveats.h"
 #include "import/replay/trace_link.h"
+#include "import/run/traced_link.h"
 #include "import/source/plain_text.h"
 #include "sim/base/error.h"
 #include "sim/base/json_output.h"

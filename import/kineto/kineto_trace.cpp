@@ -397,6 +397,10 @@ class TraceHandler : public nlohmann::json_sax<nlohmann::json> {
         } else if (in_dims()) {
             constexpr std::int64_t most = std::int64_t{1} << 40;
             const bool fits = shape_ >= 0 && shape_ <= most && integer >= 0 && integer <= most;
+            if (raw_.event.rows < 0 && raw_.event.elements < 0 && depth_ == event_depth_ + 3 &&
+                integer <= std::numeric_limits<std::int32_t>::max()) {
+                raw_.event.rows = static_cast<std::int32_t>(integer);
+            }
             shape_ =
                 fits && shape_ <= most / std::max<std::int64_t>(integer, 1) ? shape_ * integer : -1;
         } else if (in_grid()) {

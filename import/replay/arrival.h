@@ -3,7 +3,7 @@
 
 #include <cstddef>
 
-#include "import/replay/traced_run.h"
+#include "import/run/traced_run.h"
 #include "import/source/findings.h"
 
 namespace bucketwise {

@@ -9,6 +9,7 @@
 
 #include "sim/engine/engine.h"
 #include "sim/predict/prediction.h"
+#include "sim/predict/sharded_prediction.h"
 #include "sim/program/program.h"
 #include "sim/text/passed_on.h"
 
@@ -23,35 +24,83 @@ Duration Replay::largest_difference() const {
     return largest;
 }
 
-Replay replay(const TraceImport& imported, const Scenario& scenario) {
-    const StepInput input = step_input(scenario);
-    // A list of caps is the request's own, whatever the cap.
-    const Evaluator evaluator(input, scenario.sync);
-    const Program program = evaluator.program(scenario.sync.bucket_cap);
-    const Simulation simulation = evaluator.simulation(program);
+namespace {
+
+Replay replayed(const TraceImport& imported, const Program& program, const Simulation& simulation) {
     Replay result{.traced_step = imported.step, .step = simulation.ranks.front().step()};
     result.ranks = imported.ranks;
     result.traced_account = imported.account;
     result.shortest_step = imported.shortest;
     result.longest_step = imported.longest;
     result.simulated = simulated_account(program, simulation);
+    return result;
+}
+
+// Those on a communication stream of which that holds, as they are issued.
+template <typename Holds>
+std::vector<const Span*> collective_spans(const Program& program, const Simulation& simulation,
+                                          Holds holds) {
     std::vector<const Span*> spans;
     for (const Span& span : simulation.timeline.spans) {
         if (span.track == Track::communication &&
-            program.collectives[static_cast<std::size_t>(span.subject)].bucket) {
+            holds(program.collectives[static_cast<std::size_t>(span.subject)])) {
             spans.push_back(&span);
         }
     }
-    std::ranges::sort(spans, {}, &Span::start);
-    result.same_buckets = spans.size() == imported.all_reduces.size();
-    for (std::size_t i = 0; i < std::min(spans.size(), imported.all_reduces.size()); ++i) {
+    std::ranges::sort(spans, {}, &Span::subject);
+    return spans;
+}
+
+// Side by side, as far as both go.
+template <typename Traced>
+void add_collectives(const Program& program, const std::vector<const Span*>& spans,
+                     const std::vector<Traced>& all_traced, Replay& result) {
+    result.same_buckets = spans.size() == all_traced.size();
+    for (std::size_t i = 0; i < std::min(spans.size(), all_traced.size()); ++i) {
         const Collective& collective =
             program.collectives[static_cast<std::size_t>(spans[i]->subject)];
-        const TracedAllReduce& traced = imported.all_reduces[i];
+        const Traced& traced = all_traced[i];
+        CollectiveKind kind = CollectiveKind::all_reduce;
+        if constexpr (requires { traced.kind; }) {
+            kind = traced.kind;
+        }
         result.all_reduces.push_back(
-            {traced.bytes, collective.bytes, traced.start, spans[i]->start});
-        result.same_buckets = result.same_buckets && traced.bytes == collective.bytes;
+            {kind, traced.bytes, collective.bytes, traced.start, spans[i]->start});
+        result.same_buckets =
+            result.same_buckets && kind == collective.kind && traced.bytes == collective.bytes;
     }
+}
+
+Replay replay_sharded(const TraceImport& imported, const Scenario& scenario) {
+    const ShardedInput input = sharded_input(scenario);
+    const Program program = sharded_program(input);
+    const Simulation simulation = sharded_simulation(input, program);
+    Replay result = replayed(imported, program, simulation);
+    result.sharded = true;
+    result.simulated.account.computing -= imported.late;
+    result.simulated.account.communicating += imported.late;
+    add_collectives(program,
+                    collective_spans(program, simulation, [](const auto&) { return true; }),
+                    imported.sharding->collectives, result);
+    return result;
+}
+
+}  // namespace
+
+Replay replay(const TraceImport& imported, const Scenario& scenario) {
+    if (imported.sharding) {
+        return replay_sharded(imported, scenario);
+    }
+    const StepInput input = step_input(scenario);
+    // A list of caps is the request's own, whatever the cap.
+    const Evaluator evaluator(input, scenario.sync);
+    const Program program = evaluator.program(scenario.sync.bucket_cap);
+    const Simulation simulation = evaluator.simulation(program);
+    Replay result = replayed(imported, program, simulation);
+    add_collectives(program,
+                    collective_spans(program, simulation,
+                                     [](const Collective& one) { return one.bucket.has_value(); }),
+                    imported.all_reduces, result);
     return result;
 }
 
@@ -65,7 +114,8 @@ std::string difference_text(const Replay& replay) {
     std::vector<std::pair<const char*, Duration>> parts{
         {"computing", over(&StepAccount::computing)},
         {"waiting for launches", over(&StepAccount::launching)},
-        {"waiting for all-reduces and the ranks that are late for them",
+        {replay.sharded ? "waiting for collectives and the ranks that are late for them"
+                        : "waiting for all-reduces and the ranks that are late for them",
          over(&StepAccount::communicating)},
         {"waiting for other streams", over(&StepAccount::others)}};
     const auto size = [](const auto& part) { return std::max(part.second, -part.second); };
@@ -115,9 +165,15 @@ std::string text_of(const Replay& replay) {
                "  No event tells when the device ran the all-reduces; the host issued them before "
                "the step began.\n";
     }
-    text += fmt::format("\n  {:>14} {:>16} {:>19} {:>15}\n", "all-reduce (B)", "traced start (ms)",
+    text += fmt::format("\n  {:>14} {:>16} {:>19} {:>15}\n",
+                        replay.sharded ? "collective (B)" : "all-reduce (B)", "traced start (ms)",
                         "simulated start (ms)", "difference (ms)");
-    for (const ReplayedAllReduce& all_reduce : replay.all_reduces) {
+    constexpr std::size_t most_listed = 40;  // of sharded ones, of which there are hundreds
+    const std::size_t listed = replay.sharded ? std::min(most_listed, replay.all_reduces.size())
+                                              : replay.all_reduces.size();
+    for (std::size_t i = 0; i < listed; ++i) {
+        const ReplayedAllReduce& all_reduce = replay.all_reduces[i];
+        text += replay.sharded ? fmt::format("  {:<14}", name_of(all_reduce.kind)) : "";
         text +=
             fmt::format("  {:>14} {:>17.3f} {:>20.3f} {:>+15.3f}{}\n",
                         all_reduce.traced_bytes.count, to_ms(all_reduce.traced_start),
@@ -126,8 +182,12 @@ std::string text_of(const Replay& replay) {
                             ? ""
                             : fmt::format("  (simulated: {} B)", all_reduce.bytes.count));
     }
+    if (listed < replay.all_reduces.size()) {
+        text += fmt::format("  and {} more\n", replay.all_reduces.size() - listed);
+    }
     if (!replay.same_buckets) {
-        text += "\n  The simulated buckets are not the traced ones.\n";
+        text += fmt::format("\n  The simulated {} are not the traced ones.\n",
+                            replay.sharded ? "collectives" : "buckets");
     }
     return text;
 }

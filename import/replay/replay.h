@@ -12,7 +12,9 @@
 
 namespace bucketwise {
 
+// One of FSDP2's collectives, too.
 struct ReplayedAllReduce {
+    CollectiveKind kind = CollectiveKind::all_reduce;
     Bytes traced_bytes;
     Bytes bytes;
     Duration traced_start{0};  // from the start of the step; of the trace the median
@@ -25,6 +27,7 @@ struct Replay {
     Duration step{0};
     std::vector<ReplayedAllReduce> all_reduces = {};  // as many as both have
     bool same_buckets = false;
+    bool sharded = false;  // these are FSDP2's collectives, and no buckets
     std::int64_t ranks = 1;
     Duration shortest_step{0};  // of the traced ones
     Duration longest_step{0};

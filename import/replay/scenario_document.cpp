@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "import/replay/bucket_caps.h"
-#include "import/source/plain_text.h"
+#include "import/run/typical_step.h"
 #include "sim/base/json_output.h"
 #include "sim/base/transformed.h"
 #include "sim/plan/cap.h"
@@ -17,79 +17,6 @@
 
 namespace bucketwise {
 namespace {
-
-// The step that stands for all, each of its marks at the median, and what it says of the costs of
-// copies and of issuing collectives.
-struct TypicalStep {
-    std::vector<StepMark> forward = {};
-    std::vector<StepMark> backward = {};
-    std::vector<StepMark> optimizer = {};      // if all steps do the same in it
-    Duration copy_launch{0};                   // host time to launch one
-    std::optional<Duration> host_issue = {};   // of a collective; none: nothing tells
-    std::optional<double> copy_gb_per_s = {};  // of gradients into and out of buckets
-    bool views = false;                        // gradients are views of their buckets
-};
-
-// The side stream that the compute stream waits for there in most steps; 0: none.
-std::int32_t most_common_after(const Steps& steps, std::vector<StepMark> TracedStep::*pass,
-                               std::size_t mark) {
-    std::map<std::int32_t, std::ptrdiff_t> counts;
-    for (const TracedStep* step : steps) {
-        ++counts[(step->*pass)[mark].after];
-    }
-    const auto most = std::ranges::max_element(counts, {}, [](const auto& c) { return c.second; });
-    return 2 * most->second > std::ssize(steps) ? most->first : 0;
-}
-
-// Every mark at its median over the steps, scaled so that the whole is as long as the median step:
-// medians of many parts sum to less.
-std::vector<StepMark> typical_marks(const Steps& steps, std::vector<StepMark> TracedStep::*pass) {
-    std::vector<StepMark> marks = steps.front()->*pass;
-    const auto settle = [&](Duration StepMark::*part) {
-        const Duration whole = median_of(steps, [&](const TracedStep* step) {
-            Duration total{0};
-            for (const StepMark& mark : step->*pass) {
-                total += mark.*part;
-            }
-            return total;
-        });
-        Duration sum{0};
-        for (std::size_t i = 0; i < marks.size(); ++i) {
-            marks[i].*part =
-                median_of(steps, [&](const TracedStep* step) { return (step->*pass)[i].*part; });
-            sum += marks[i].*part;
-        }
-        if (sum > Duration{0}) {
-            const double factor =
-                static_cast<double>(whole.count()) / static_cast<double>(sum.count());
-            for (StepMark& mark : marks) {
-                mark.*part =
-                    Duration{std::llround(static_cast<double>((mark.*part).count()) * factor)};
-            }
-        }
-    };
-    settle(&StepMark::host);
-    settle(&StepMark::device);
-    settle(&StepMark::stall);
-    settle(&StepMark::until_wait);
-    settle(&StepMark::beside);
-    const auto in_most = [&](std::size_t i, const auto& holds) {
-        return 2 * std::ranges::count_if(
-                       steps, [&](const TracedStep* step) { return holds((step->*pass)[i]); }) >
-               std::ssize(steps);
-    };
-    for (std::size_t i = 0; i < marks.size(); ++i) {
-        marks[i].host_waits = in_most(i, [](const StepMark& mark) { return mark.host_waits; });
-        marks[i].after_compute =
-            in_most(i, [](const StepMark& mark) { return mark.after_compute; });
-        marks[i].after = most_common_after(steps, pass, i);
-    }
-    return marks;
-}
-
-bool same_kinds(const std::vector<StepMark>& marks, const std::vector<StepMark>& others) {
-    return std::ranges::equal(marks, others, {}, &StepMark::kind, &StepMark::kind);
-}
 
 Bytes whole_size(const std::vector<Gradient>& gradients) {
     Bytes whole;
@@ -134,59 +61,6 @@ void find_copy_rate(const TracedRun& run, const std::vector<Gradient>& gradients
     }
 }
 
-// Of marks of the first step: a collective that the scenario has, too.
-bool is_simulated(const TracedRun& run, const StepMark& mark) {
-    const TracedCollective* const collective = run.first().collective_of(mark);
-    return collective != nullptr &&
-           (collective->sends_buffers() ? collective->bytes.count > 0
-                                        : is_reduction(run, run.first(), *collective) ||
-                                              is_unused_map(run.first(), *collective));
-}
-
-TypicalStep typical_step(const TracedRun& run, const std::vector<Gradient>& gradients,
-                         Findings& findings) {
-    TypicalStep typical{.forward = typical_marks(run.alike(), &TracedStep::forward),
-                        .backward = typical_marks(run.alike(), &TracedStep::backward)};
-    if (std::ranges::all_of(run.alike(), [&](const TracedStep* step) {
-            return same_kinds(step->optimizer, run.first().optimizer);
-        })) {
-        typical.optimizer = typical_marks(run.alike(), &TracedStep::optimizer);
-    }
-    std::vector<Duration> copies;
-    std::vector<Duration> issues;
-    for (const std::vector<StepMark>* pass : {&typical.forward, &typical.backward}) {
-        for (const StepMark& mark : *pass) {
-            if (mark.is_copy()) {
-                copies.push_back(mark.host);
-            } else if (is_simulated(run, mark)) {
-                issues.push_back(run.rank().has_device ? mark.host : mark.device);
-            }
-        }
-    }
-    if (!copies.empty()) {
-        typical.copy_launch = median(copies);
-    }
-    if (!issues.empty()) {
-        typical.host_issue = median(issues);
-    }
-    find_copy_rate(run, gradients, typical, findings);
-    return typical;
-}
-
-double rounded_us(Duration time) {
-    return std::round(to_us(time) * 1e3) / 1e3;
-}
-double rounded_ms(Duration time) {
-    return std::round(to_ms(time) * 1e6) / 1e6;
-}
-
-// The name of the file without its folders.
-std::string scenario_name(const std::string& file) {
-    constexpr std::size_t longest = 150;
-    const std::string name = plain_text(file_name(file), longest);
-    return name.empty() ? "trace" : name;
-}
-
 class ScenarioDocument {
   public:
     ScenarioDocument(const TracedRun& run, const std::vector<Gradient>& gradients,
@@ -195,7 +69,9 @@ class ScenarioDocument {
           gradients_(gradients),
           model_(model),
           findings_(findings),
-          typical_(typical_step(run, gradients, findings)) {}
+          typical_(typical_step(run)) {
+        find_copy_rate(run, gradients, typical_, findings);
+    }
 
     Json json(std::int64_t ranks) {
         Json groups = buffers_json();
@@ -332,7 +208,7 @@ class ScenarioDocument {
                                            : is_simulated(run_, mark)
                                                ? typical_.host_issue.value_or(Duration{0})
                                                : Duration{0};
-                carry_ += run_.rank().has_device ? mark.host - simulated : Duration{0};
+                carry_.add(run_.rank().has_device ? mark.host - simulated : Duration{0});
             } else if (!mark.is_nothing()) {
                 list.push_back(operation_json(mark.name, stalls ? Duration{0} : carried(mark.host),
                                               mark.device));
@@ -364,7 +240,7 @@ class ScenarioDocument {
             const double device_us = list.back()["device_us"];
             list.back()["device_us"] =
                 std::round((device_us + rounded_us(mark.beside)) * 1e3) / 1e3;
-            carry_ += mark.host;
+            carry_.add(mark.host);
             return;
         }
         list.push_back(operation_json(mark.name, carried(mark.host), mark.beside));
@@ -389,17 +265,7 @@ class ScenarioDocument {
         return run_.first().side_streams[static_cast<std::size_t>(stream - 1)];
     }
 
-    // The host's time, with what is carried to it.
-    Duration carried(Duration host) {
-        const Duration with_carry = std::max(host + carry_, Duration{0});
-        carry_ += host - with_carry;
-        return with_carry;
-    }
-
-    static Json operation_json(const std::string& name, Duration host,
-                               Duration device = Duration{0}) {
-        return {{"name", name}, {"host_us", rounded_us(host)}, {"device_us", rounded_us(device)}};
-    }
+    Duration carried(Duration host) { return carry_.with(host); }
 
     Json sync_json(bool without_buffers) {
         const TracedStep& step = run_.first();
@@ -485,7 +351,7 @@ class ScenarioDocument {
     Findings& findings_;
     TypicalStep typical_;
     std::vector<std::size_t> alone_ = {};  // gradients with buckets of their own
-    Duration carry_{0};                    // host time, to the operations that follow
+    CarriedTime carry_ = {};
 };
 
 }  // namespace

@@ -4,16 +4,14 @@
 #include <cstdint>
 #include <vector>
 
-#include "import/replay/traced_gradients.h"
-#include "import/replay/traced_run.h"
+#include "import/run/traced_gradients.h"
+#include "import/run/traced_run.h"
 #include "import/source/findings.h"
 #include "sim/base/json.h"
 
 namespace bucketwise {
 
-// The name of operations for which the compute stream waits as it does in the trace for what is not
-// simulated, and the side stream that they occupy.
-constexpr const char* stall_name = "waiting for other streams";
+// The side stream that what is called stall_name (typical_step.h) occupies.
 constexpr const char* others_stream = "others";
 
 // All but its link. `gradients` are by readiness; `model` has them as the user knows them.

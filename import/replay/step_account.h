@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "import/replay/traced_run.h"
+#include "import/run/traced_run.h"
 #include "sim/base/units.h"
 #include "sim/engine/engine.h"
 #include "sim/program/program.h"

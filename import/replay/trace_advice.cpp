@@ -9,7 +9,9 @@
 #include "import/replay/trace_caveats.h"
 #include "sim/plan/strategy.h"
 #include "sim/predict/prediction.h"
+#include "sim/predict/sharded_prediction.h"
 #include "sim/report/number_text.h"
+#include "sim/report/sharded_report.h"
 #include "sim/report/verdict.h"
 
 namespace bucketwise {
@@ -29,7 +31,7 @@ std::string ms_and_share(Duration part, Duration whole) {
 
 // --- what binds ---
 
-std::string binds_text(const StepAccount& account, bool has_device) {
+std::string binds_text(const StepAccount& account, bool has_device, const char* collectives) {
     const Duration most =
         std::max({account.computing, account.launching, account.communicating, account.others});
     if (!has_device) {
@@ -45,9 +47,9 @@ std::string binds_text(const StepAccount& account, bool has_device) {
                                                              : "other streams or ranks";
     std::string text = fmt::format(
         "{}: of {:.4g} ms the device computes for {:.4g} and waits for launches for {:.4g}, for "
-        "all-reduces for {:.4g}",
+        "{} for {:.4g}",
         what, to_ms(account.step()), to_ms(account.computing), to_ms(account.launching),
-        to_ms(account.communicating));
+        collectives, to_ms(account.communicating));
     if (account.others > Duration{0}) {
         text += fmt::format(", for others for {:.4g}", to_ms(account.others));
     }
@@ -93,6 +95,43 @@ std::string communication_text(const TraceImport& imported, const Replay& replay
 
 // --- what to change ---
 
+// Without launching anything but what the device computes.
+StepInput launched_for_free(StepInput input) {
+    for (auto* pass :
+         {&input.workload.forward, &input.workload.backward, &input.step.optimizer_operations}) {
+        for (TimedOperation& operation : *pass) {
+            operation.host = Duration{0};
+        }
+    }
+    input.workload.copy_launch = Duration{0};
+    input.link.host_issue = Duration{0};
+    input.link.host_wait = Duration{0};
+    input.step.optimizer_launch = Duration{0};
+    return input;
+}
+
+void make_twice_as_fast(LinkParameters& link) {
+    for (Duration* launch : {&link.launch, &link.all_gather.launch, &link.reduce_scatter.launch}) {
+        *launch /= 2;
+    }
+    for_each_segment(link, [](Segment& segment) {
+        segment.latency /= 2;
+        segment.bandwidth = {segment.bandwidth.count * 2};
+    });
+}
+
+constexpr const char* launch_less_text =
+    "launch less (torch.compile, CUDA graphs, a fused optimizer, larger batches)";
+constexpr const char* faster_link_text = "a link twice as fast";
+
+// The largest first.
+std::vector<Saving> worthwhile(std::vector<Saving> savings, Duration step) {
+    std::erase_if(savings,
+                  [&](const Saving& saving) { return share(saving.saves, step) < worth_saying; });
+    std::ranges::stable_sort(savings, std::ranges::greater{}, &Saving::saves);
+    return savings;
+}
+
 class Changes {
   public:
     Changes(const Scenario& scenario, const StepInput& input, Duration step)
@@ -108,11 +147,7 @@ class Changes {
             settings();
             faster_link();
         }
-        std::erase_if(savings_, [&](const Saving& saving) {
-            return share(saving.saves, step_) < worth_saying;
-        });
-        std::ranges::stable_sort(savings_, std::ranges::greater{}, &Saving::saves);
-        return std::move(savings_);
+        return worthwhile(std::move(savings_), step_);
     }
 
   private:
@@ -134,16 +169,7 @@ class Changes {
         return input;
     }
 
-    void launch_less() {
-        StepInput input =
-            with_operations([](TimedOperation& operation) { operation.host = Duration{0}; });
-        input.workload.copy_launch = Duration{0};
-        input.link.host_issue = Duration{0};
-        input.link.host_wait = Duration{0};
-        input.step.optimizer_launch = Duration{0};
-        add("launch less (torch.compile, CUDA graphs, a fused optimizer, larger batches)",
-            step_of(input, sync_), true);
-    }
+    void launch_less() { add(launch_less_text, step_of(launched_for_free(input_), sync_), true); }
 
     void not_waiting() {
         const StepInput input =
@@ -192,15 +218,8 @@ class Changes {
 
     void faster_link() {
         StepInput input = input_;
-        for (Duration* launch : {&input.link.launch, &input.link.all_gather.launch,
-                                 &input.link.reduce_scatter.launch}) {
-            *launch /= 2;
-        }
-        for_each_segment(input.link, [](Segment& segment) {
-            segment.latency /= 2;
-            segment.bandwidth = {segment.bandwidth.count * 2};
-        });
-        add("a link twice as fast", step_of(input, sync_), false);
+        make_twice_as_fast(input.link);
+        add(faster_link_text, step_of(input, sync_), false);
     }
 
     SyncRequest sync_;
@@ -209,21 +228,62 @@ class Changes {
     std::vector<Saving> savings_;
 };
 
+// --- of what is sharded ---
+
+std::string sharded_communication_text(const ShardedEvaluation& evaluation) {
+    return share(evaluation.exposed, evaluation.step()) < worth_saying
+               ? fmt::format("of {:.4g} ms nothing is exposed", to_ms(evaluation.communication))
+               : fmt::format("of {:.4g} ms {} are exposed", to_ms(evaluation.communication),
+                             ms_and_share(evaluation.exposed, evaluation.step()));
+}
+
+std::vector<Saving> sharded_savings(const Scenario& scenario, const ShardedInput& input,
+                                    Duration step) {
+    std::vector<Saving> savings;
+    if (!input.step.workload.host_is_device) {
+        ShardedInput launched = input;
+        launched.step = launched_for_free(std::move(launched.step));
+        savings.push_back(
+            {launch_less_text, step - evaluate_sharded(scenario, launched).step(), true});
+    }
+    if (input.step.group.ranks > 1) {
+        const ShardedPrediction prediction = predict_sharded(scenario, input, [](double) {});
+        const ShardedEvaluation& advised = prediction.advised();
+        savings.push_back({setting_text(advised.request), step - advised.step(), false});
+        ShardedInput faster = input;
+        make_twice_as_fast(faster.step.link);
+        savings.push_back(
+            {faster_link_text, step - evaluate_sharded(scenario, faster).step(), false});
+    }
+    return worthwhile(std::move(savings), step);
+}
+
 }  // namespace
 
 TraceAdvice advise(const TraceImport& imported, const Scenario& scenario, const Replay& replay) {
-    const StepInput input = step_input(scenario);
-    Evaluator evaluator(input, scenario.sync);
-    const Duration exposed = evaluator.evaluate(scenario.sync.bucket_cap).exposed;
-    TraceAdvice advice{.binds = binds_text(imported.account, !input.workload.host_is_device),
-                       .communication = communication_text(imported, replay, exposed),
+    TraceAdvice advice{.binds = binds_text(imported.account, imported.run->rank().has_device,
+                                           imported.sharding ? "collectives" : "all-reduces"),
+                       .communication = {},
                        .savings = {},
                        .step = replay.step,
                        .replay_error = replay.error()};
     const auto poor = replay_caveat(replay.step, replay.traced_step, "the trace");
     if (poor && poor->withholds) {
         advice.withheld = poor->text;
-    } else {
+    }
+    if (imported.sharding) {
+        const ShardedInput input = sharded_input(scenario);
+        advice.communication = sharded_communication_text(evaluate_sharded(scenario, input));
+        if (advice.withheld.empty()) {
+            advice.savings = sharded_savings(scenario, input, replay.step);
+        }
+        return advice;
+    }
+    const StepInput input = step_input(scenario);
+    Evaluator evaluator(input, scenario.sync);
+    const Duration exposed = evaluator.evaluate(scenario.sync.bucket_cap).exposed;
+    advice.communication = communication_text(imported, replay, exposed);
+    if (advice.withheld.empty()) {
         advice.savings = Changes(scenario, input, replay.step).savings();
     }
     return advice;

@@ -49,7 +49,9 @@ void state_caveats(const Replay& replayed, TraceImport& imported) {
         add_caveat(scenario, *caveat);
     }
     if (!replayed.all_reduces.empty() && !replayed.same_buckets) {
-        add_caveat(scenario, {.text = "the simulated buckets are not the traced ones"});
+        add_caveat(scenario,
+                   {.text = replayed.sharded ? "the simulated collectives are not the traced ones"
+                                             : "the simulated buckets are not the traced ones"});
     }
     state_steps(imported, scenario);
     for (const Caveat& caveat : caveats_of(imported.findings, Weakens::scenario)) {

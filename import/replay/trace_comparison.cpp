@@ -84,10 +84,12 @@ std::vector<Row> parts_of(const StepSummary& before, const StepSummary& after) {
     const auto row = [&](const char* what, Duration StepAccount::*part) {
         return Row{what, before.account.*part, after.account.*part};
     };
-    return {row("computing", &StepAccount::computing),
-            row("waiting for launches", &StepAccount::launching),
-            row("waiting for all-reduces", &StepAccount::communicating),
-            row("waiting for other streams", &StepAccount::others)};
+    return {
+        row("computing", &StepAccount::computing),
+        row("waiting for launches", &StepAccount::launching),
+        row(before.sharded || after.sharded ? "waiting for collectives" : "waiting for all-reduces",
+            &StepAccount::communicating),
+        row("waiting for other streams", &StepAccount::others)};
 }
 
 std::string verdict(const StepSummary& before, const StepSummary& after) {
@@ -173,9 +175,8 @@ std::string operations_text(const StepSummary& before, const StepSummary& after)
                               text;
 }
 
-}  // namespace
-
-StepSummary summary_of(const TracedRun& run, const std::vector<TracedAllReduce>& all_reduces) {
+template <typename Collective>
+StepSummary summary_with(const TracedRun& run, const std::vector<Collective>& collectives) {
     StepSummary summary{.step = run.typical(&TracedStep::length)};
     const auto [shortest, longest] =
         std::ranges::minmax_element(run.alike(), {}, &TracedStep::length);
@@ -185,14 +186,26 @@ StepSummary summary_of(const TracedRun& run, const std::vector<TracedAllReduce>&
     summary.launching =
         median_of(run.alike(), [](const TracedStep* step) { return host_time(*step); });
     for_each_operation(run.first(), [&](const StepMark&) { ++summary.operations; });
-    summary.all_reduces = std::ssize(all_reduces);
-    for (const TracedAllReduce& all_reduce : all_reduces) {
-        summary.all_reduced += all_reduce.bytes;
-        if (!all_reduce.wire_us.empty()) {
-            summary.wire += duration_from_us(upper_median(all_reduce.wire_us));
+    summary.all_reduces = std::ssize(collectives);
+    for (const Collective& collective : collectives) {
+        summary.all_reduced += collective.bytes;
+        if (!collective.wire_us.empty()) {
+            summary.wire += duration_from_us(upper_median(collective.wire_us));
         }
     }
     summary.by_name = totals_of(run.alike());
+    return summary;
+}
+
+}  // namespace
+
+StepSummary summary_of(const TracedRun& run, const std::vector<TracedAllReduce>& all_reduces) {
+    return summary_with(run, all_reduces);
+}
+
+StepSummary summary_of(const TracedRun& run, const TracedSharding& sharding) {
+    StepSummary summary = summary_with(run, sharding.collectives);
+    summary.sharded = true;
     return summary;
 }
 
@@ -208,10 +221,14 @@ std::string comparison_text(const StepSummary& before, const std::string& before
         text += row_text(part);
     }
     text += row_text({"the host issues for", before.launching, after.launching});
-    text += row_text({"all-reduces on the wire", before.wire, after.wire});
+    const bool sharded = before.sharded || after.sharded;
+    text += row_text(
+        {sharded ? "collectives on the wire" : "all-reduces on the wire", before.wire, after.wire});
     text += count_text("operations", before.operations, after.operations);
-    text += count_text("all-reduces", before.all_reduces, after.all_reduces);
-    text += count_text("all-reduced bytes", before.all_reduced.count, after.all_reduced.count);
+    text +=
+        count_text(sharded ? "collectives" : "all-reduces", before.all_reduces, after.all_reduces);
+    text += count_text(sharded ? "bytes of collectives" : "all-reduced bytes",
+                       before.all_reduced.count, after.all_reduced.count);
     text += fmt::format("  {:<32} {:>12} {:>12}\n", "steps of each: from",
                         fmt::format("{:.3f}", to_ms(before.shortest)),
                         fmt::format("{:.3f}", to_ms(after.shortest)));

@@ -6,8 +6,9 @@
 #include <string>
 
 #include "import/replay/step_account.h"
-#include "import/replay/traced_gradients.h"
-#include "import/replay/traced_run.h"
+#include "import/run/traced_gradients.h"
+#include "import/run/traced_run.h"
+#include "import/run/traced_sharding.h"
 #include "sim/base/units.h"
 
 namespace bucketwise {
@@ -25,16 +26,18 @@ struct StepSummary {
     Duration shortest{0};
     Duration longest{0};
     StepAccount account = {};
-    Duration launching{0};        // that the host takes for all it issues
-    std::int64_t operations = 0;  // on the compute stream
-    std::int64_t all_reduces = 0;
+    Duration launching{0};         // that the host takes for all it issues
+    std::int64_t operations = 0;   // on the compute stream
+    std::int64_t all_reduces = 0;  // of FSDP2 all-gathers and reduce-scatters too
     Bytes all_reduced = {};
-    Duration wire{0};  // of all-reduces, waiting for other ranks left out
+    Duration wire{0};  // of these, waiting for other ranks left out
+    bool sharded = false;
     std::map<std::string, OperationTotal> by_name = {};
     bool operator==(const StepSummary&) const = default;
 };
 
 StepSummary summary_of(const TracedRun& run, const std::vector<TracedAllReduce>& all_reduces);
+StepSummary summary_of(const TracedRun& run, const TracedSharding& sharding);
 
 // What is said of it first, then a table of the step's parts, then the operations that changed
 // most.

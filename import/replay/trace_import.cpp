@@ -9,8 +9,13 @@
 
 #include "import/replay/arrival.h"
 #include "import/replay/scenario_document.h"
+#include "import/replay/sharded_document.h"
 #include "import/replay/training_form.h"
+#include "import/run/traced_link.h"
+#include "sim/base/error.h"
 #include "sim/base/transformed.h"
+#include "sim/link/collective.h"
+#include "sim/link/link_input.h"
 
 namespace bucketwise {
 namespace {
@@ -120,7 +125,12 @@ void report_device(const TracedRun& run, const TraceImport& result, Findings& fi
                          step.unreduced);
     }
     report_stalls(step, findings);
-    if (!step.side_streams.empty()) {
+    if (result.sharding && !step.side_streams.empty()) {
+        findings.missing("streams",
+                         "what the busiest stream waits for on {} more ({}) is kept in place, as "
+                         "its own time",
+                         step.side_streams.size(), fmt::join(step.side_streams, ", "));
+    } else if (!step.side_streams.empty()) {
         findings.found("streams",
                        "what the step runs on {} more ({}) is simulated, as the busiest stream "
                        "waits for it; what waits for what is told from the times",
@@ -134,14 +144,18 @@ void report_device(const TracedRun& run, const TraceImport& result, Findings& fi
     }
 }
 
-void report_other_collectives(const TracedRun& run, Findings& findings) {
+void report_other_collectives(const TracedRun& run, const std::optional<TracedSharding>& sharding,
+                              Findings& findings) {
     std::map<std::string, std::size_t> others;
     const TracedStep& step = run.first();
     const std::vector<const TracedCollective*> found = reductions(run, step);
     const std::set<const TracedCollective*> reduced(found.begin(), found.end());
     for (const TracedCollective& collective : step.collectives) {
         const bool is_map = run.unused_map && is_unused_map(step, collective);
-        if (!reduced.contains(&collective) && !collective.sends_buffers() && !is_map) {
+        const bool is_known =
+            sharding ? sharding->has(collective)
+                     : reduced.contains(&collective) || collective.sends_buffers() || is_map;
+        if (!is_known) {
             ++others[fmt::format("{} in {} of {} bytes", collective.name,
                                  collective.in_backward    ? "backward"
                                  : collective.in_optimizer ? "the optimizer"
@@ -159,6 +173,51 @@ void report_other_collectives(const TracedRun& run, Findings& findings) {
                          kept ? "the scenario has them as computing"
                               : "left out, but for what computing waits for them");
     finding.weakens = kept ? Weakens::nothing : Weakens::scenario;
+}
+
+void assume_profiler(Findings& findings) {
+    findings.assumed("profiler",
+                     "what tracing itself costs the host is in the times of operations");
+}
+
+void find_times_on_link(const std::string& file, TracedSharding& sharding) {
+    std::optional<LinkParameters> link = sharded_link_through(sharding, file);
+    if (!link) {
+        return;
+    }
+    // As it is read once it is written: times of a damaged trace fit what no link has.
+    link->name = "as traced";
+    const Json written = link_json(*link);
+    link = read_link({&written, file, ""}, [](const std::string&) { return std::string(); });
+    for (TracedShardCollective& collective : sharding.collectives) {
+        const RankGroup ranks{.ranks = collective.kind == CollectiveKind::all_reduce
+                                           ? sharding.ranks / sharding.shard_ranks
+                                           : sharding.shard_ranks};
+        collective.on_link = collective_time(collective.kind, collective.bytes, ranks, *link);
+    }
+}
+
+void import_sharded(const TraceImportRequest& request, TraceImport& result) {
+    TracedRun& run = *result.run;
+    Findings& findings = result.findings;
+    if (request.undisturbed) {
+        throw InputError("--undisturbed", "",
+                         "a trace of all-reduces, beside which kernels are slowed", "one of FSDP2");
+    }
+    result.sharding = traced_sharding(run, result.model, request.ranks, findings);
+    result.ranks = result.sharding->ranks;
+    find_times_on_link(run.rank().file, *result.sharding);
+    result.summary = summary_of(run, *result.sharding);
+    ShardedDocument document = sharded_document(run, *result.sharding, findings);
+    result.scenario = std::move(document.json);
+    result.late = document.late;
+    report_device(run, result, findings);
+    report_other_collectives(run, result.sharding, findings);
+    assume_profiler(findings);
+    if (run.rank().has_device) {
+        findings.assumed("undisturbed",
+                         "what collectives cost the kernels beside them is in the kernels' times");
+    }
 }
 
 }  // namespace
@@ -183,9 +242,13 @@ TraceImport import_trace(std::vector<TracedRank> ranks, TraceImportRequest reque
     result.longest = (*longest)->length;
     result.account = traced_account(run);
     result.typical = step_of_about(result.step, run.alike());
+    result.model = std::move(request.model);
+    if (run.first().is_fully_sharded()) {
+        import_sharded(request, result);
+        return result;
+    }
     refuse_sharded(run);
     find_group(run, findings);
-    result.model = std::move(request.model);
     std::vector<Gradient>& gradients = result.gradients;
     gradients = traced_gradients(run, result.model, findings);
     complete_sizes(run, gradients, findings);
@@ -197,9 +260,8 @@ TraceImport import_trace(std::vector<TracedRank> ranks, TraceImportRequest reque
     result.scenario = scenario_document(run, result.ranks, gradients, result.model, findings);
     report_device(run, result, findings);
     report_form(run, findings);
-    report_other_collectives(run, findings);
-    findings.assumed("profiler",
-                     "what tracing itself costs the host is in the times of operations");
+    report_other_collectives(run, {}, findings);
+    assume_profiler(findings);
     return result;
 }
 

@@ -11,9 +11,10 @@
 
 #include "import/replay/step_account.h"
 #include "import/replay/trace_comparison.h"
-#include "import/replay/traced_gradients.h"
-#include "import/replay/traced_run.h"
 #include "import/replay/undisturbed.h"
+#include "import/run/traced_gradients.h"
+#include "import/run/traced_run.h"
+#include "import/run/traced_sharding.h"
 #include "import/source/findings.h"
 #include "sim/base/json.h"
 #include "sim/base/units.h"
@@ -47,6 +48,8 @@ struct TraceImport {
     std::vector<Gradient> gradients;           // by readiness
     Workload model;                            // of the request
     std::optional<KernelSlowdowns> slowdowns;  // beside all-reduces, where a trace tells
+    std::optional<TracedSharding> sharding;    // of FSDP2; then there are no all_reduces
+    Duration late{0};                          // as sharded_document says
 };
 
 // `ranks` are traces of one run. Throws InputError for traces that do not belong together, for

@@ -9,45 +9,14 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "calibrate/link/link_fit.h"
 #include "import/replay/scenario_document.h"
 #include "import/replay/undisturbed.h"
+#include "import/run/traced_link.h"
 #include "sim/base/error.h"
-#include "sim/base/statistics.h"
-#include "sim/link/collective.h"
 #include "sim/link/link_input.h"
 
 namespace bucketwise {
 namespace {
-
-// One number per size; without all ranks' traces it is as uncertain as waiting for them is.
-std::vector<LinkPoint> link_points(const WireTimes& wire_us, std::int64_t ranks) {
-    constexpr double uncertain = 0.1;
-    std::vector<LinkPoint> points;
-    for (const auto& [size, times] : wire_us) {
-        const double median = times.empty() ? 0 : upper_median(times);
-        if (median > 0) {
-            points.push_back({.ranks = ranks,
-                              .size = size,
-                              .median_us = median,
-                              .standard_error_us = uncertain * median,
-                              .samples = static_cast<std::int64_t>(times.size())});
-        }
-    }
-    return points;
-}
-
-// A single size tells a bandwidth.
-Segment segment_through(const LinkPoint& point) {
-    const WireCost cost = wire_cost(CollectiveKind::all_reduce, Algorithm::ring, point.ranks);
-    const double share =
-        static_cast<double>(cost.wire.numerator) / static_cast<double>(cost.wire.denominator);
-    const double bytes = share * static_cast<double>(point.size.count);
-    Segment segment;
-    segment.bandwidth =
-        BytesPerSecond{std::max<std::int64_t>(std::llround(bytes / point.median_us * 1e6), 1)};
-    return segment;
-}
 
 WireTimes wire_times(const TraceImport& imported) {
     WireTimes by_size;
@@ -75,11 +44,15 @@ struct OverlapCost {
 
 LinkParameters fitted_link(const TraceImport& imported, const OverlapCost& cost) {
     const TracedRank& rank = imported.run->rank();
+    const char* const collectives = imported.sharding ? "collectives" : "all-reduces";
     std::optional<LinkParameters> link =
-        link_through(wire_times(imported), imported.ranks, rank.file);
+        imported.sharding ? sharded_link_through(*imported.sharding, rank.file)
+                          : link_through(wire_times(imported), imported.ranks, rank.file);
     if (!link) {
-        throw InputError(rank.file, "/traceEvents",
-                         "all-reduces on a communication stream, or a link (--link)", "neither");
+        throw InputError(
+            rank.file, "/traceEvents",
+            fmt::format("{} on a communication stream, or a link (--link)", collectives),
+            "neither");
     }
     if (cost.interference.empty()) {
         link->ctas = thread_blocks(imported);  // by which it is assumed
@@ -92,8 +65,10 @@ LinkParameters fitted_link(const TraceImport& imported, const OverlapCost& cost)
     link->provenance.versions = rank.nccl_version.empty() ? "" : "NCCL " + rank.nccl_version;
     std::ranges::copy(caveats_of(imported.findings, Weakens::link),
                       std::back_inserter(link->caveats));
-    link->provenance.source = "all-reduces of " + rank.profile + ", least times" +
-                              (cost.is_assumed ? "; what they cost computing is assumed" : "");
+    link->provenance.source =
+        fmt::format("{} of {}, {} times{}", collectives, rank.profile,
+                    imported.sharding && !rank.has_device ? "mean" : "least",
+                    cost.is_assumed ? "; what they cost computing is assumed" : "");
     return *link;
 }
 
@@ -103,7 +78,7 @@ Scenario with_link(TraceImport& imported, const std::optional<std::string>& link
         imported.scenario, link, imported.ranks, [&] { return fitted_link(imported, cost); },
         read_file);
     return parse_scenario(imported.scenario, imported.run->ranks.front().file + " as a scenario",
-                          read_file);
+                          read_file, StrategyKinds::all);
 }
 
 std::int64_t to_ppm(double factor) {
@@ -162,40 +137,6 @@ void take_out_interference(const LinkParameters& link, TraceImport& imported) {
 
 }  // namespace
 
-std::optional<LinkParameters> link_through(const WireTimes& wire_us, std::int64_t ranks,
-                                           const std::string& file) {
-    const std::vector<LinkPoint> points = link_points(wire_us, ranks);
-    if (points.empty()) {
-        return std::nullopt;
-    }
-    LinkParameters link;
-    if (points.size() > 1) {
-        LinkFit fit = fit_link(Algorithm::ring, points, file);
-        link.segments = std::move(fit.segments);
-        for (std::string& weakness : fit.weaknesses) {
-            link.caveats.push_back({.text = std::move(weakness)});
-        }
-    } else {
-        link.segments = {segment_through(points.front())};
-        link.caveats.push_back(
-            {.text =
-                 fmt::format("its all-reduces were all of {} bytes, which tell a bandwidth, but "
-                             "no latency: what others take is an extrapolation",
-                             points.front().size.count)});
-    }
-    // A few steps do not tell how sure they are.
-    for (Segment& segment : link.segments) {
-        segment.errors.reset();
-    }
-    // Kernels and all-reduces were timed side by side: what they cost each other is in their times.
-    link.interference = constant_interference({});
-    link.provenance.ranks = ranks;
-    link.provenance.smallest_message = points.front().size;
-    link.provenance.largest_message = points.back().size;
-    link.provenance.samples = static_cast<std::int64_t>(points.size());
-    return link;
-}
-
 void put_link(Json& scenario, const std::optional<std::string>& link, std::int64_t ranks,
               const std::function<LinkParameters()>& fitted, const FileReader& read_file) {
     Json& cluster_link = scenario["cluster"]["link"];
@@ -217,8 +158,8 @@ void put_link(Json& scenario, const std::optional<std::string>& link, std::int64
 
 Scenario connect(TraceImport& imported, const std::optional<std::string>& link,
                  const FileReader& read_file) {
-    if (!imported.run->rank().has_device) {
-        // What computing and all-reduces cost each other is in their times.
+    if (!imported.run->rank().has_device || imported.sharding) {
+        // What computing and collectives cost each other is in their times.
         return with_link(imported, link, {constant_interference({})}, read_file);
     }
     Scenario scenario = with_link(imported, link, {}, read_file);

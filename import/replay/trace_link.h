@@ -3,27 +3,15 @@
 
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "import/replay/trace_import.h"
 #include "sim/base/json.h"
-#include "sim/base/units.h"
 #include "sim/link/link.h"
 #include "sim/scenario/scenario.h"
 
 namespace bucketwise {
-
-// What all-reduces took once every rank was there, in microseconds, by size.
-using WireTimes = std::map<Bytes, std::vector<double>>;
-
-// A link through the median time of each size, in terms of a ring: what NCCL and Gloo mostly run,
-// and as good as any other for this number of ranks, which is above 1. Nothing without a time above
-// 0. Of its provenance only ranks, messages and samples are set. `file` is for messages only.
-std::optional<LinkParameters> link_through(const WireTimes& wire_us, std::int64_t ranks,
-                                           const std::string& file);
 
 // Puts the link into the document of a scenario of so many ranks: `link`, a file or a preset; where
 // there is none, one that costs nothing for a single rank, else `fitted`'s.

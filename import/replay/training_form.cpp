@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include "import/replay/traced_gradients.h"
+#include "import/run/traced_gradients.h"
 #include "sim/base/error.h"
 
 namespace bucketwise {
@@ -143,17 +143,19 @@ void report_layers(const TracedRun& run, Findings& findings) {
 
 void refuse_sharded(const TracedRun& run) {
     const TracedStep& step = run.first();
-    if (!scatters_gradients(step)) {
+    if (!scatters_gradients(step) && step.sharding != zero3_name) {
         return;
     }
     const Seen scattered = seen_of(step, is_reduce_scatter);
     const Seen reduced =
         seen_of(step, [](const auto& collective) { return collective.reduces_gradients(); });
     throw InputError(
-        run.rank().file, "/traceEvents", "all-reduces of whole gradients (DistributedDataParallel)",
+        run.rank().file, "/traceEvents",
+        "all-reduces of whole gradients (DistributedDataParallel), or PyTorch's fully_shard "
+        "(FSDP2)",
         fmt::format(
-            "{}: {}{}; sharded gradients are not simulated", sharding_of(step, reduced.count > 0),
-            text_of(scattered, "reduce-scatter"),
+            "{}: {}{}; of sharded runs only FSDP2's are read, by its annotations (FSDP::...)",
+            sharding_of(step, reduced.count > 0), text_of(scattered, "reduce-scatter"),
             reduced.count > 0 ? ", and " + text_of(reduced, "all-reduce") + " of shards" : ""));
 }
 

@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "import/replay/traced_run.h"
+#include "import/run/traced_run.h"
 #include "import/source/findings.h"
 #include "sim/workload/workload.h"
 

@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "import/replay/traced_gradients.h"
-#include "import/replay/traced_run.h"
+#include "import/run/traced_gradients.h"
+#include "import/run/traced_run.h"
 #include "import/source/findings.h"
 #include "sim/link/link.h"
 

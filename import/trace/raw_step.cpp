@@ -147,6 +147,88 @@ class HostPasses {
     bool in_forward_ = true;
 };
 
+// The same of a step whose parameters are sharded. Each collective blocks the host, but for
+// all-gathers that are asynchronous, which it waits for before it copies out of them.
+class ShardedHostPasses {
+  public:
+    explicit ShardedHostPasses(RawStep& raw) : raw_(raw), now_(raw.phases.forward_begin_ns) {}
+
+    void fill() {
+        const StepPhases& phases = raw_.phases;
+        for (TimedMark& timed : raw_.marks) {
+            if (timed.at_ns > phases.forward_begin_ns && timed.begin_ns <= phases.backward_end_ns) {
+                if (in_forward_ && timed.begin_ns >= phases.backward_begin_ns) {
+                    compute_until(phases.backward_begin_ns, no_module);
+                    in_forward_ = false;
+                }
+                add(timed);
+            }
+        }
+        compute_until(phases.backward_end_ns, no_module);
+        raw_.step.device_busy = Duration{0};
+        raw_.step.optimizer_device =
+            time_between(phases.backward_end_ns, raw_.range.begin_ns + raw_.range.length_ns);
+    }
+
+  private:
+    [[nodiscard]] std::vector<StepMark>& pass() {
+        return in_forward_ ? raw_.step.forward : raw_.step.backward;
+    }
+
+    void place(StepMark mark, std::int64_t end_ns) {
+        mark.device_begin = from_ns(now_ - raw_.range.begin_ns);
+        mark.device = time_between(now_, end_ns);
+        now_ = std::max(now_, end_ns);
+        pass().push_back(std::move(mark));
+    }
+
+    void compute_until(std::int64_t ns, std::int32_t module) {
+        StepMark mark{MarkKind::operation, in_forward_ ? "forward" : "backward"};
+        mark.module = module;
+        place(std::move(mark), ns);
+    }
+
+    void add(TimedMark& timed) {
+        if (timed.mark.kind == MarkKind::ready) {
+            place(std::move(timed.mark), timed.at_ns);
+            return;
+        }
+        compute_until(timed.begin_ns, timed.mark.module);
+        const TracedCollective* const collective = raw_.collective_of(timed);
+        if (collective != nullptr) {
+            wait_for(*collective, timed);
+        } else if (timed.mark.kind == MarkKind::copy_shards) {
+            wait_until(std::min(gathered_until_ns_, timed.at_ns));
+            place(std::move(timed.mark), timed.at_ns);
+        }
+    }
+
+    void wait_for(const TracedCollective& collective, TimedMark& timed) {
+        const std::int64_t end_ns =
+            collective.end ? raw_.range.begin_ns + collective.end->count() / 1000 : timed.at_ns;
+        const bool blocks = !collective.gathers() || !raw_.step.shards.asynchronous;
+        if (blocks) {
+            timed.mark.stall = time_between(now_, std::max(end_ns, timed.at_ns));
+        } else {
+            gathered_until_ns_ = end_ns;
+        }
+        place(std::move(timed.mark), now_);
+        if (blocks) {
+            wait_until(std::max(end_ns, timed.at_ns));
+        }
+    }
+
+    void wait_until(std::int64_t ns) {
+        raw_.step.waited += time_between(now_, ns);
+        now_ = std::max(now_, ns);
+    }
+
+    RawStep& raw_;
+    std::int64_t now_;
+    std::int64_t gathered_until_ns_ = -1;
+    bool in_forward_ = true;
+};
+
 // What it computes, unless it communicates.
 void keep_micro_step_before(RawStep& raw) {
     std::vector<PlainOperation>& before = raw.step.before;
@@ -342,7 +424,13 @@ std::vector<TracedStep> traced_steps(const ProfilerTrace& trace) {
         const std::int64_t end_ns =
             std::max(ranges[i].begin_ns + ranges[i].length_ns, raw.last_device_end_ns);
         if (raw.phases.backward_begin_ns >= 0) {
-            trace.has_device ? fill_device_passes(raw) : HostPasses(raw).fill();
+            if (trace.has_device) {
+                fill_device_passes(raw);
+            } else if (raw.step.is_fully_sharded()) {
+                ShardedHostPasses(raw).fill();
+            } else {
+                HostPasses(raw).fill();
+            }
         }
         TracedStep& step = raw.step;
         if (!step.backward.empty()) {

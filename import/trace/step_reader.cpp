@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "import/trace/raw_step.h"
+#include "import/trace/sharding_hooks.h"
 #include "sim/base/error.h"
 
 namespace bucketwise {
@@ -24,10 +25,16 @@ std::int64_t bytes_of_dtype(const std::string& dtype) {
 // C++'s names of types as c10d's of dtypes.
 std::string dtype_of_type(const std::string& type) {
     static const std::map<std::string, std::string, std::less<>> dtypes{
-        {"float", "Float"},    {"double", "Double"},
-        {"c10::Half", "Half"}, {"c10::BFloat16", "BFloat16"},
-        {"long", "Long"},      {"long int", "Long"},
-        {"int", "Int"}};
+        {"float", "Float"},
+        {"double", "Double"},
+        {"c10::Half", "Half"},
+        {"c10::BFloat16", "BFloat16"},
+        {"long", "Long"},
+        {"long int", "Long"},
+        {"int", "Int"},
+        {"unsigned char", "Byte"},
+        {"c10::Float8_e4m3fn", "Float8_e4m3fn"},
+        {"c10::Float8_e5m2", "Float8_e5m2"}};
     const auto found = dtypes.find(type);
     return found == dtypes.end() ? "" : found->second;
 }
@@ -75,6 +82,11 @@ class StepReader {
             add(begin_ns, begin_ns, {MarkKind::begin, "the step begins"});
         }
         for_each_event([&](const TraceEvent& event) { visit(event); });
+        step_.shards = hooks_.shards();
+        step_.shards.asynchronous = gathers_on_compute_stream_;
+        if (!step_.is_fully_sharded()) {
+            forget_shards();
+        }
         find_stalls();
         for (TimedMark& timed : marks_) {
             timed.mark.at = from_ns(timed.at_ns - range_.begin_ns);
@@ -84,6 +96,7 @@ class StepReader {
             for (TracedCollective& collective : step_.collectives) {
                 match_annotation(collective);
             }
+            find_asynchronous_gathers();
         }
         find_buffer_copies();
         drop_unreduced();
@@ -103,6 +116,19 @@ class StepReader {
         }
     }
 
+    // A wrapped module's forward begins, or a micro-step of one that FSDP2 shards.
+    [[nodiscard]] bool begins_forward(const TraceEvent& event) const {
+        return event.kind == TraceEventKind::ddp_forward ||
+               is_hook(event, ShardingHook::root_forward);
+    }
+    [[nodiscard]] bool is_hook(const TraceEvent& event, ShardingHook hook) const {
+        if (event.kind != TraceEventKind::sharding) {
+            return false;
+        }
+        const auto call = sharding_call(trace_.name_of(event));
+        return call && call->hook == hook;
+    }
+
     // Where backward begins and ends on the host. Of several backwards (accumulation) the last.
     void find_phases() {
         std::int64_t last_forward_ns = range_.begin_ns;
@@ -113,10 +139,12 @@ class StepReader {
             false;  // several modules may be wrapped, one within another or side by side
         std::int64_t optimizer_ns = range_.end_ns;
         std::int64_t node_end_ns = range_.begin_ns;  // in which checkpointing runs forward again
+        bool gathers = false;
         for_each_event([&](const TraceEvent& event) {
+            gathers |= is_hook(event, ShardingHook::gather);
             if (event.kind == TraceEventKind::backward_node) {
                 node_end_ns = std::max(node_end_ns, event.end_ns);
-            } else if (event.kind == TraceEventKind::ddp_forward && event.begin_ns >= node_end_ns) {
+            } else if (begins_forward(event) && event.begin_ns >= node_end_ns) {
                 last_forward_ns = event.begin_ns;
                 if (!in_forward) {
                     forward_before_ns = std::exchange(micro_step_ns, event.begin_ns);
@@ -151,6 +179,10 @@ class StepReader {
             } else if (event.kind == TraceEventKind::bucket_to_grad &&
                        event.begin_ns >= last_forward_ns) {
                 phases_.backward_end_ns = std::max(phases_.backward_end_ns, event.end_ns);
+            } else if (gathers && is_hook(event, ShardingHook::end_backward)) {
+                std::int64_t& end_ns = event.begin_ns < last_forward_ns ? phases_.forward_begin_ns
+                                                                        : phases_.backward_end_ns;
+                end_ns = std::max(end_ns, event.end_ns);
             }
         });
         if (!any_ready) {
@@ -231,9 +263,7 @@ class StepReader {
                 step_.is_ddp = true;
                 break;
             case TraceEventKind::sharding:
-                if (step_.sharding.empty()) {
-                    step_.sharding = trace_.name_of(event).starts_with("FSDP::") ? "FSDP2" : "FSDP";
-                }
+                visit_sharding(event);
                 break;
             case TraceEventKind::launch:
                 visit_launch(event);
@@ -247,10 +277,55 @@ class StepReader {
         }
     }
 
+    void visit_sharding(const TraceEvent& event) {
+        const std::optional<ShardingCall> call = sharding_call(trace_.name_of(event));
+        if (step_.sharding.empty()) {
+            step_.sharding = call ? "FSDP2" : "FSDP1";
+        }
+        if (!call) {
+            return;
+        }
+        const bool enters =
+            call->hook == ShardingHook::enter_forward || call->hook == ShardingHook::enter_backward;
+        const bool leaves =
+            call->hook == ShardingHook::leave_forward || call->hook == ShardingHook::leave_backward;
+        if (!trace_.has_device && (enters || leaves)) {
+            add(event.begin_ns, event.begin_ns, {MarkKind::boundary, "another module"});
+        }
+        hooks_.visit(*call, event.begin_ns, event.end_ns);
+        // Of what is gathered the copy is what lies before the collective.
+        if (!trace_.has_device &&
+            (call->hook == ShardingHook::copy_out || call->hook == ShardingHook::reduce)) {
+            add(event.end_ns, event.begin_ns, {MarkKind::copy_shards, "copies"});
+        }
+    }
+
+    // Of FSDP2 that shards nothing: its hooks are operations, its all-reduces whole gradients'.
+    void forget_shards() {
+        std::erase_if(marks_, [&](const TimedMark& timed) {
+            return !trace_.has_device && (timed.mark.kind == MarkKind::boundary ||
+                                          timed.mark.kind == MarkKind::copy_shards);
+        });
+        for (TimedMark& timed : marks_) {
+            if (timed.mark.kind == MarkKind::copy_shards) {
+                timed.mark.kind = MarkKind::operation;
+            }
+            timed.mark.module = no_module;
+        }
+        for (TracedCollective& collective : step_.collectives) {
+            collective.module = no_module;
+        }
+        step_.shards = {};
+        shard_copies_.clear();
+        work_ends_ns_.clear();
+    }
+
     void visit_node(const TraceEvent& event) {
         const std::string& name = trace_.name_of(event);
         if (name.find("AccumulateGrad") != std::string::npos) {
             hook_end_ns_ = event.end_ns;
+        } else if (name.find("PreBackwardFunction") != std::string::npos) {
+            step_.sharding = zero3_name;  // its hooks of modules
         } else if (phases_.in_backward(event.begin_ns) &&
                    name.find("CompiledFunctionBackward") != std::string::npos) {
             ++step_.compiled_pieces;
@@ -275,6 +350,7 @@ class StepReader {
                              fmt::format("at most {} operations in a step", most_step_marks),
                              "more in " + range_.name);
         }
+        mark.module = hooks_.module();
         marks_.push_back({at_ns, begin_ns, std::move(mark)});
     }
 
@@ -282,6 +358,7 @@ class StepReader {
     void add_ready(const TraceEvent& event) {
         StepMark mark{MarkKind::ready, "AccumulateGrad"};
         mark.elements = event.elements;
+        mark.rows = event.rows;
         last_ready_ = marks_.size();
         add(event.end_ns, event.begin_ns, std::move(mark));
     }
@@ -341,11 +418,14 @@ class StepReader {
             ++step_.graph_launches;
             step_.graph_kernels += static_cast<std::int64_t>(launched.size());
         }
+        const ShardingHooks::Work* const copies = hooks_.work_at(event.begin_ns);
         bool first = true;
         for (const std::uint32_t i : launched) {
             const TraceEvent& work = trace_.events[i];
             if (!index_.is_compute(work)) {
-                if (index_.side_stream_of(work) != 0) {
+                if (copies != nullptr) {
+                    shard_copies_.push_back({0, work.begin_ns, work.end_ns});
+                } else if (index_.side_stream_of(work) != 0) {
                     add_beside(event, work);
                 } else if (work.kind == TraceEventKind::kernel) {
                     step_.other_streams += from_ns(work.duration_ns());
@@ -365,6 +445,9 @@ class StepReader {
             if (event.begin_ns < copy_end_ns_ && first) {
                 mark.kind = copy_kind_;
                 mark.elements = copy_elements_;
+            } else if (copies != nullptr) {
+                mark.kind = MarkKind::copy_shards;
+                gathers_on_compute_stream_ |= copies->hook == ShardingHook::gather;
             }
             if (waits) {
                 mark.host_waits = true;
@@ -466,11 +549,17 @@ class StepReader {
             TimedMark& timed = marks_[gap.mark];
             std::int64_t simulated = 0;
             for (const TracedCollective& collective : step_.collectives) {
-                if (timed.begin_ns >= last_ready_ns ? is_awaited(collective)
-                                                    : collective.sends_buffers()) {
+                if (collective.module != no_module ||
+                    (timed.begin_ns >= last_ready_ns ? is_awaited(collective)
+                                                     : collective.sends_buffers())) {
                     simulated += overlap_ns(collective, gap.begin_ns, gap.end_ns);
                 }
             }
+            for (const Gap& copy : shard_copies_) {
+                simulated += std::max<std::int64_t>(
+                    std::min(copy.end_ns, gap.end_ns) - std::max(copy.begin_ns, gap.begin_ns), 0);
+            }
+            simulated = std::min(simulated, gap.end_ns - gap.begin_ns);
             step_.device_communicating += from_ns(simulated);
             const std::int64_t stall = gap.end_ns - gap.begin_ns - simulated;
             if (stall > longest_gap_ns) {
@@ -491,9 +580,24 @@ class StepReader {
     // A first kernel that waits though it was launched has other work before it.
     void note_device(std::int64_t launched_ns, const TraceEvent& work) {
         if (raw_.last_device_end_ns < 0 && work.begin_ns > launched_ns + longest_gap_ns) {
-            raw_.busy_until_ns = work.begin_ns;
+            raw_.busy_until_ns = busy_before(work);
         }
         raw_.last_device_end_ns = std::max(raw_.last_device_end_ns, work.end_ns);
+    }
+
+    // What FSDP2 computes first waits for what it gathers: there other work is before that.
+    [[nodiscard]] std::int64_t busy_before(const TraceEvent& work) const {
+        if (step_.collectives.empty() || step_.collectives.front().module == no_module ||
+            !step_.collectives.front().begin) {
+            return work.begin_ns;
+        }
+        const TracedCollective& gather = step_.collectives.front();
+        std::int64_t begin_ns = range_.begin_ns + gather.begin->count() / 1000;
+        if (!shard_copies_.empty()) {
+            begin_ns = std::min(begin_ns, shard_copies_.front().begin_ns);
+        }
+        const std::int64_t issued_ns = range_.begin_ns + gather.issued.count() / 1000;
+        return begin_ns > issued_ns + longest_gap_ns ? begin_ns : raw_.busy_until_ns;
     }
 
     [[nodiscard]] std::string operation_name(const TraceEvent& work) const {
@@ -542,6 +646,14 @@ class StepReader {
                                  event.begin_ns <= phases_.optimizer_begin_ns;
         collective.in_hook = event.begin_ns < hook_end_ns_;
         collective.issued = from_ns(event.end_ns - range_.begin_ns);
+        if (const ShardingHooks::Work* const work = hooks_.work_at(event.begin_ns)) {
+            collective.module = work->module;
+            if (!trace_.has_device && work->begin_ns != last_shard_work_ns_) {
+                add(event.begin_ns, work->begin_ns, {MarkKind::copy_shards, "copies"});
+                last_shard_work_ns_ = work->begin_ns;
+            }
+            work_ends_ns_[step_.collectives.size()] = work->end_ns;
+        }
         step_.collectives.push_back(std::move(collective));
         add(event.end_ns, event.begin_ns, {MarkKind::collective, step_.collectives.back().name});
         marks_.back().mark.collective = static_cast<std::int32_t>(step_.collectives.size() - 1);
@@ -652,15 +764,35 @@ class StepReader {
         }
     }
 
+    // Whether what runs a collective calls it as the annotation does. Gloo reduces and scatters by
+    // an all-reduce.
+    [[nodiscard]] bool runs(const TraceEvent& annotation,
+                            const TracedCollective& collective) const {
+        const std::string name = plain_name(trace_.name_of(annotation));
+        return collective.gathers()    ? name.starts_with("allgather")
+               : collective.scatters() ? name.starts_with("reducescatter") || name == "allreduce"
+                                       : name == collective.name;
+    }
+
+    // Where all-gathers block the host, what FSDP2 does ends after them. Others may be faster.
+    void find_asynchronous_gathers() {
+        for (const auto& [i, end_ns] : work_ends_ns_) {
+            const TracedCollective& collective = step_.collectives[i];
+            step_.shards.asynchronous |= collective.gathers() && collective.end &&
+                                         range_.begin_ns + collective.end->count() / 1000 > end_ns;
+        }
+    }
+
     // The first annotation of the same kind that begins once the collective is issued, or within.
     void match_annotation(TracedCollective& collective) {
         const TraceEvent** match = nullptr;
         for (const TraceEvent*& annotation : annotations_) {
-            if (annotation == nullptr ||
-                plain_name(trace_.name_of(*annotation)) != collective.name) {
+            if (annotation == nullptr || !runs(*annotation, collective)) {
                 continue;
             }
-            const bool same_size = annotation->elements == collective.elements;
+            // What is gathered or scattered has two sizes.
+            const bool same_size = collective.gathers() || collective.scatters() ||
+                                   annotation->elements == collective.elements;
             if (match == nullptr || same_size) {
                 match = &annotation;
             }
@@ -697,6 +829,11 @@ class StepReader {
         std::int64_t end_ns = 0;
     };
     std::vector<Gap> gaps_;
+    ShardingHooks hooks_;
+    std::vector<Gap> shard_copies_;                     // of FSDP2, beside the compute stream
+    std::map<std::size_t, std::int64_t> work_ends_ns_;  // of FSDP2, by collective in it
+    std::int64_t last_shard_work_ns_ = -1;              // that a collective is in: its begin
+    bool gathers_on_compute_stream_ = false;
     bool in_optimizer_ = false;
     std::int64_t free_ns_;  // when the compute stream is done with what was launched so far
     std::size_t last_ready_ = most_step_marks;  // index into marks_; beyond: none yet

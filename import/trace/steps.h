@@ -2,6 +2,7 @@
 // which gradient was then ready, and what was communicated.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -21,8 +22,13 @@ enum class MarkKind : std::uint8_t {
     copy_in,      // of a gradient into its bucket, with DDP's division
     copy_back,    // of a gradient out of its bucket
     copy_buffer,  // of a buffer, after its broadcast
+    copy_shards,  // FSDP2's: into what is gathered or reduced, or out of it
+    boundary,     // computing enters or leaves what FSDP2 shards together; where host is device
     collective
 };
+
+constexpr std::int32_t no_module = -1;
+constexpr const char* zero3_name = "DeepSpeed's ZeRO-3";
 
 // A point on the host's way through a step.
 struct StepMark {
@@ -31,7 +37,8 @@ struct StepMark {
     Duration host{0};    // from the mark before, without waiting for the device
     Duration device{0};  // on the compute stream
     // Before it, the compute stream was free and it was launched, but something that is not
-    // simulated had to come first: another stream's work, another rank.
+    // simulated had to come first: another stream's work, another rank. Of a collective that blocks
+    // the host that computes: how long.
     Duration stall{0};
     // What runs beside the compute stream: its stream, from 1 on of TracedStep::side_streams, how
     // long it occupies that, and whether it began only when what was launched before on the
@@ -51,6 +58,9 @@ struct StepMark {
     Duration device_begin{0};
     std::int64_t elements = -1;  // that are copied or ready; -1: not said
     std::int64_t bytes = -1;     // likewise
+    std::int32_t rows = -1;      // of what is ready, its first dimension; likewise
+    // What is computed up to it: index into TracedShards::modules.
+    std::int32_t module = no_module;
     bool operator==(const StepMark&) const = default;
 
     // Where a pass begins, and the host does not wait there.
@@ -59,7 +69,7 @@ struct StepMark {
     }
     [[nodiscard]] bool is_copy() const {
         return kind == MarkKind::copy_in || kind == MarkKind::copy_back ||
-               kind == MarkKind::copy_buffer;
+               kind == MarkKind::copy_buffer || kind == MarkKind::copy_shards;
     }
 };
 
@@ -79,6 +89,8 @@ struct TracedCollective : CollectiveCall {
     // An all-reduce in backward that no hook issued, while hooks issue others: of activations, as
     // in tensor parallel layers.
     bool of_layers = false;
+    // Of FSDP2: the group whose parameters or gradients it moves, index into TracedShards::modules.
+    std::int32_t module = no_module;
     std::size_t ready_before = 0;  // gradients that were ready before it was issued
     Duration issued{0};            // on the host; before the step where that runs ahead
     // On the communication stream; none: no event tells.
@@ -90,9 +102,22 @@ struct TracedCollective : CollectiveCall {
     [[nodiscard]] bool reduces_gradients() const {
         return in_backward && name == "allreduce" && !of_layers;
     }
+    [[nodiscard]] bool gathers() const { return name.starts_with("allgather"); }
+    [[nodiscard]] bool scatters() const { return name.starts_with("reducescatter"); }
     [[nodiscard]] bool sends_buffers() const {
         return !in_backward && !in_optimizer && name == "broadcast";
     }
+};
+
+// What FSDP2's hooks say of the groups that are sharded together.
+struct TracedShards {
+    std::vector<std::string> modules;          // each group's, by its name; empty: the root
+    std::int64_t forward_ahead = 0;            // groups that one asks for in forward, at most
+    std::int64_t backward_ahead = 0;           // likewise
+    std::vector<std::int32_t> left_last = {};  // modules whose backward ends with all of it
+    std::int64_t buffers = 0;   // reduce-scatters before the first that was waited for; 0: none was
+    bool asynchronous = false;  // all-gathers in forward run while the stream that issued them does
+    bool operator==(const TracedShards&) const = default;
 };
 
 struct TracedStep {
@@ -126,12 +151,22 @@ struct TracedStep {
     bool hook_casts = false;           // gradients are cast into their buckets: a comm hook
     bool is_ddp = false;               // DDP's reducer was at work
     bool batched_copies = false;       // it copies a bucket's gradients at once (batched_grad_copy)
-    std::string sharding = {};         // FSDP's kind, by its own name; empty: none was seen
+    std::string sharding = {};         // what shards, by its hooks; empty: none were seen
+    TracedShards shards = {};          // of FSDP2
     std::int64_t compiled_pieces = 0;  // of the last backward: each makes several gradients ready
     std::int64_t graph_launches = 0;   // each of many kernels
     std::int64_t graph_kernels = 0;    // launched so
     bool operator==(const TracedStep&) const = default;
 
+    // Whether FSDP2 gathers parameters and reduces and scatters gradients.
+    [[nodiscard]] bool is_fully_sharded() const {
+        const auto any = [&](bool (TracedCollective::*is_one)() const) {
+            return std::ranges::any_of(collectives, [&](const TracedCollective& one) {
+                return one.module != no_module && (one.*is_one)();
+            });
+        };
+        return any(&TracedCollective::gathers) && any(&TracedCollective::scatters);
+    }
     // What a mark has to do with; null: nothing.
     [[nodiscard]] const TracedCollective* collective_of(const StepMark& mark) const {
         return mark.collective < 0 ? nullptr

@@ -26,6 +26,7 @@ struct TraceEvent {
     std::int32_t type = -1;         // of its first input, index into ProfilerTrace::names; likewise
     std::int32_t order = 0;         // of those kept, in the file
     std::int32_t blocks = -1;       // of threads, of a kernel; -1: not said
+    std::int32_t rows = -1;         // of its first input, the first dimension; likewise
 
     [[nodiscard]] std::int64_t duration_ns() const { return end_ns - begin_ns; }
 };

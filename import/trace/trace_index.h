@@ -51,6 +51,7 @@ class TraceIndex {
                 event.kind == TraceEventKind::step) {
                 threads_.insert(event.thread);
             }
+            shards_ |= event.kind == TraceEventKind::sharding;
             if (event.kind == TraceEventKind::collective_op ||
                 event.kind == TraceEventKind::collective_call) {
                 collective_root_ = std::min(collective_root_, event.kind);
@@ -212,7 +213,8 @@ class TraceIndex {
         const std::string& name = trace_.name_of(event);
         const auto has = [&](const char* part) { return name.find(part) != std::string::npos; };
         return event.kind == TraceEventKind::collective_kernel &&
-               (has("AllReduce") || has("Broadcast") || has("Generic"));
+               (has("AllReduce") || has("Broadcast") || has("Generic") ||
+                (shards_ && (has("AllGather") || has("ReduceScatter"))));
     }
 
     // Apart from one another, by time.
@@ -295,6 +297,7 @@ class TraceIndex {
 
     const ProfilerTrace& trace_;
     std::int32_t compute_stream_ = -1;
+    bool shards_ = false;
     std::vector<std::uint32_t> launched_;  // indices of events, by correlation
     std::vector<std::uint16_t> gaps_ns_;   // before each event; up to longest_gap_ns
     std::set<std::int32_t> threads_;

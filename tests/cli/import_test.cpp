@@ -167,6 +167,31 @@ TEST_CASE("Exports of Nsight Systems become a scenario, a replay and a predictio
     CHECK(contains(other.errors, "expected an export of Nsight Systems, got a scenario"));
 }
 
+TEST_CASE("Traces of fully_shard become a scenario, a replay and a prediction", "[import]") {
+    const TestFolder folder;
+    const std::string scenario = folder.file("scenario.json");
+    const std::string trace = BUCKETWISE_TEST_DATA_DIR "/fsdp2/traces/wide_one_layer_per_group.";
+    const Outcome imported =
+        bucketwise({"import", "kineto", trace + "0.json.gz", trace + "1.json.gz", "-o", scenario,
+                    "--trace", folder.file("replay.json")});
+    CHECK(imported.errors.empty());
+    REQUIRE(imported.exit_code == 0);
+    CHECK(imported.output.starts_with("Change first: a group for each layer, "));
+    CHECK(contains(imported.output, "Replayed: "));
+    CHECK(contains(text_of_file(folder.file("replay.json")), "traced: ProfilerStep#"));
+    const Outcome predicted = bucketwise({"predict", scenario});
+    CHECK(predicted.exit_code == 0);
+    CHECK(contains(predicted.output, "for block in model.layers:"));
+    CHECK(contains(predicted.output, "%  yours\n"));
+    const Outcome compared =
+        bucketwise({"import", "kineto", trace + "0.json.gz", "--compare",
+                    BUCKETWISE_TEST_DATA_DIR "/fsdp2/traces/wide_kept_after_forward.0.json.gz"});
+    CHECK(compared.exit_code == 0);
+    // What is kept is not gathered a second time: nine all-gathers, and five, beside the five
+    // reduce-scatters.
+    CHECK(contains(compared.output, "collectives                                14           10"));
+}
+
 TEST_CASE("Dumps of a flight recorder and an execution trace become scenarios that predict takes",
           "[import]") {
     const TestFolder folder;
@@ -266,6 +291,10 @@ TEST_CASE("What cannot be imported is refused in one line, and nothing is writte
     write_file(folder.file("empty"), "");
     write_file(folder.file("config.json"), gpt2_config);
     write_file(folder.file("deep.json"), std::string(1'000'000, '['));
+    const std::string traces = BUCKETWISE_TEST_DATA_DIR "/traces/";
+    const std::string sharded = BUCKETWISE_TEST_DATA_DIR "/fsdp2/traces/wide_";
+    write_file(folder.file("cut.json.gz"),
+               text_of_file(sharded + "kept_after_forward.0.json.gz").substr(0, 9000));
     const std::vector<Words> bad{
         {"import"},
         {"import", "excel"},
@@ -286,6 +315,15 @@ TEST_CASE("What cannot be imported is refused in one line, and nothing is writte
         {"import", "nccl-tests", folder.file("good"), "-o", output, "--ranks-per-node", "3"},
         {"import", "nccl-tests", folder.file("good"), "-o", output, "--dtype", "int8"},
         {"import", "nccl-tests", folder.file("good"), "-o", output, "--dtype", "float16"},
+        {"import", "kineto", traces + "fsdp1.json.gz", "-o", output},
+        {"import", "kineto", traces + "fsdp2_no_shapes.json.gz", "-o", output},
+        {"import", "kineto", folder.file("cut.json.gz"), "-o", output},
+        {"import", "kineto", sharded + "kept_after_forward.0.json.gz",
+         sharded + "one_layer_per_group.1.json.gz", "-o", output},
+        {"import", "kineto", sharded + "kept_after_forward.0.json.gz", "-o", output, "--ranks",
+         "4"},
+        {"import", "kineto", sharded + "kept_after_forward.0.json.gz", "-o", output,
+         "--undisturbed", traces + "ddp.json.gz"},
         {"import", "hf", folder.file("good"), "-o", output},
         {"import", "hf", folder.file("deep.json"), "-o", output},
         {"import", "hf", folder.file("no model"), "-o", output},

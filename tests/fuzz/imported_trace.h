@@ -40,13 +40,15 @@ inline void check_import(TraceImport imported, std::size_t bytes) {
         {"name", "any"},
         {"algorithm", "ring"},
         {"segments", {{{"latency_us", 10}, {"bandwidth_gb_per_s", 10}}}}};
-    check_replay(imported, parse_scenario(document, "imported", no_file), advises);
+    check_replay(imported, parse_scenario(document, "imported", no_file, StrategyKinds::all),
+                 advises);
     // And on the link that the trace has, if it has one.
     const Scenario connected = connect(imported, {}, no_file);
     check_replay(imported, connected, advises);
     // And as it is written, with what is known to be weak.
     state_caveats(replay(imported, connected), imported);
-    require(parse_scenario(imported.scenario, "written", no_file).link == connected.link);
+    require(parse_scenario(imported.scenario, "written", no_file, StrategyKinds::all).link ==
+            connected.link);
 }
 
 }  // namespace bucketwise

@@ -11,7 +11,7 @@
 #include "import/nsys/nsys_trace.h"
 #include "import/replay/replay.h"
 #include "import/replay/trace_import.h"
-#include "import/replay/traced_run.h"
+#include "import/run/traced_run.h"
 #include "sim/base/error.h"
 #include "sim/scenario/scenario.h"
 #include "tests/catch.h"

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <fstream>
 #include <map>
 #include <string>
 #include <vector>
@@ -13,12 +12,12 @@
 #include "import/kineto/kineto_trace.h"
 #include "import/replay/replay.h"
 #include "import/replay/trace_import.h"
-#include "import/source/inflate.h"
 #include "sim/base/error.h"
 #include "sim/base/statistics.h"
 #include "sim/scenario/scenario.h"
 #include "tests/catch.h"
 #include "tests/import/replay/findings_text.h"
+#include "tests/import/replay/stored_trace.h"
 #include "tests/import/source/text_source.h"
 
 namespace bucketwise {
@@ -26,16 +25,8 @@ namespace {
 
 using Numbers = std::vector<std::int64_t>;
 
-ByteSource real_trace(const std::string& name) {
-    const std::string file = BUCKETWISE_TEST_DATA_DIR "/traces/" + name + ".json.gz";
-    std::ifstream stream(file, std::ios::binary);
-    REQUIRE(stream);
-    const std::string bytes{std::istreambuf_iterator<char>(stream), {}};
-    return inflated(text_source(bytes, 1 << 16), name);
-}
-
 TracedRank real_rank(const std::string& name) {
-    return traced_rank(read_kineto_trace(real_trace(name), name));
+    return traced_rank(read_kineto_trace(stored_trace("traces/" + name), name));
 }
 
 Numbers gradients_of(const TraceImport& imported) {
@@ -235,7 +226,7 @@ std::vector<RealTrace> imported_traces() {
          {65792, 65792, 65792},
          by_small_layer,
          R"({"bucket_cap_mib":0.25,"strategy":"ddp","views":true})",
-         {"FSDP that shards nothing"}},
+         {"FSDP1 that shards nothing"}},
         {"per_parameter_hooks",
          three_small,
          {1024, 262'144, 1024, 262'144, 1024, 262'144},
@@ -301,31 +292,23 @@ TEST_CASE("every form of data-parallel training that reduces whole gradients is 
 
 TEST_CASE("what is not simulated, and what nothing tells, is refused by its name", "[kineto]") {
     const std::string whole =
-        ": /traceEvents: expected all-reduces of whole gradients (DistributedDataParallel), got ";
+        ": /traceEvents: expected all-reduces of whole gradients (DistributedDataParallel), or "
+        "PyTorch's fully_shard (FSDP2), got ";
     const std::string sizes =
         ": /traceEvents: expected DDP's copies out of its buckets, --model, or shapes, which "
         "profile(record_shapes=True, activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) "
         "records, got 6 gradients whose sizes nothing tells";
-    const std::string end = "; sharded gradients are not simulated";
+    const std::string end =
+        "; of sharded runs only FSDP2's are read, by its annotations (FSDP::...)";
     // Three layers, each wrapped: three reduce-scatters, and where there are replicas, as many
     // all-reduces of what they leave.
     const std::vector<std::pair<std::string, std::string>> refusals{
-        {"fsdp2", whole + "FSDP2: 3 reduce-scatters a step" + end},
-        {"fsdp2_no_shapes", whole + "FSDP2: 3 reduce-scatters a step" + end},
-        {"fsdp1", whole + "FSDP: 3 reduce-scatters a step" + end},
-        {"fsdp1_grad_op", whole + "FSDP: 3 reduce-scatters a step" + end},
+        {"fsdp1", whole + "FSDP1: 3 reduce-scatters a step" + end},
+        {"fsdp1_grad_op", whole + "FSDP1: 3 reduce-scatters a step" + end},
         {"fsdp1_hybrid", whole +
-                             "HSDP (FSDP with a hybrid mesh): 3 reduce-scatters a step, and 3 "
+                             "HSDP (FSDP1 with a hybrid mesh): 3 reduce-scatters a step, and 3 "
                              "all-reduces a step of shards" +
                              end},
-        {"hsdp_1x2", whole +
-                         "HSDP (FSDP2 with a hybrid mesh): 3 reduce-scatters a step, and 3 "
-                         "all-reduces a step of shards" +
-                         end},
-        {"hsdp_2x2", whole +
-                         "HSDP (FSDP2 with a hybrid mesh): 3 reduce-scatters a step, and 3 "
-                         "all-reduces a step of shards" +
-                         end},
         // Biases are too small to be compressed, and go by themselves: 3 · 512.
         {"ddp_power_sgd",
          ": /traceEvents: expected all-reduces of gradients as they are, or cast to 16 bits by a "
@@ -368,7 +351,7 @@ TEST_CASE("all-reduces of single gradients tell their sizes", "[kineto]") {
     const std::string name = GENERATE("naive_after_backward", "per_parameter_hooks");
     std::string text;
     std::string block(1 << 16, '\0');
-    const ByteSource source = real_trace(name);
+    const ByteSource source = stored_trace("traces/" + name);
     while (const std::size_t count = source(block.data(), block.size())) {
         text.append(block, 0, count);
     }

@@ -614,11 +614,12 @@ TEST_CASE("sharded gradients are refused, with what was seen of them", "[kineto]
     shape.scatters = true;
     const std::string expected =
         "trace.json: /traceEvents: expected all-reduces of whole gradients "
-        "(DistributedDataParallel), got ";
+        "(DistributedDataParallel), or PyTorch's fully_shard (FSDP2), got ";
     // 4 · (1000 + 300000 + 200000 + 500), of which every rank of two is left half.
     const std::string scatters = "2 reduce-scatters a step of 2006000 bytes in all over 2 ranks";
     const std::string reduces = ", and 2 all-reduces a step of 1003000 bytes in all over 2 ranks";
-    const std::string end = "; sharded gradients are not simulated";
+    const std::string end =
+        "; of sharded runs only FSDP2's are read, by its annotations (FSDP::...)";
     CHECK(refusal_of({traced(shape)}) ==
           expected + "FSDP, ZeRO or a distributed optimizer: " + scatters + end);
     shape.sharding = "FSDP::pre_forward (layers.0)";
@@ -628,10 +629,18 @@ TEST_CASE("sharded gradients are refused, with what was seen of them", "[kineto]
           expected + "HSDP (FSDP2 with a hybrid mesh): " + scatters + reduces + " of shards" + end);
     shape.sharding = "FullyShardedDataParallel.forward";
     CHECK(refusal_of({traced(shape)}) ==
-          expected + "HSDP (FSDP with a hybrid mesh): " + scatters + reduces + " of shards" + end);
+          expected + "HSDP (FSDP1 with a hybrid mesh): " + scatters + reduces + " of shards" + end);
     shape.sharding.clear();
     CHECK(refusal_of({traced(shape)}) ==
           expected + "HSDP, or ZeRO in groups: " + scatters + reduces + " of shards" + end);
+    // What DeepSpeed's hooks of modules leave in backward.
+    shape.replicas = false;
+    std::string text = SyntheticTrace(shape).document().dump();
+    const std::string node = "LossBackward0";
+    for (std::size_t at = text.find(node); at != std::string::npos; at = text.find(node, at)) {
+        text.replace(at, node.size(), "PreBackwardFunctionForModuleBackward");
+    }
+    CHECK(refusal_of(text) == expected + "DeepSpeed's ZeRO-3: " + scatters + end);
 }
 
 TEST_CASE("the caps are those that form the buckets that were seen", "[kineto]") {

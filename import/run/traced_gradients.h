@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "import/replay/traced_run.h"
+#include "import/run/traced_run.h"
 #include "import/source/findings.h"
 #include "sim/workload/workload.h"
 
@@ -52,6 +52,15 @@ bool same_steps(const TracedRun& run);
 // What the k-th all-reduce of the s-th step took each rank, or the one rank whose steps stand for
 // all; those of which it is known.
 std::vector<Duration> times_of(const TracedRun& run, std::size_t k, std::size_t s, bool all_ranks);
+
+// Once all ranks are there, the last to arrive sees nothing but the wire: so the shortest of the
+// ranks' times, by step; where not all ranks were traced, of all steps.
+std::vector<double> wire_estimates(const std::vector<std::vector<Duration>>& times_by_step,
+                                   bool all_ranks);
+
+// How what the wire takes was told of collectives that are called so: of all ranks, or of some.
+void report_wire_times(const TracedRun& run, std::int64_t ranks, bool any, bool all_ranks,
+                       const char* collective, Findings& findings);
 
 void find_wire_times(const TracedRun& run, std::int64_t ranks,
                      std::vector<TracedAllReduce>& all_reduces, Findings& findings);

@@ -1,4 +1,4 @@
-#include "import/replay/traced_run.h"
+#include "import/run/traced_run.h"
 
 #include <algorithm>
 #include <map>
@@ -59,7 +59,8 @@ Duration time_in_collectives(const Steps& steps) {
     return median_of(steps, [](const TracedStep* step) {
         Duration sum{0};
         for (const TracedCollective& collective : step->collectives) {
-            if (collective.in_backward && collective.begin) {
+            const bool blocks = collective.in_backward || collective.module != no_module;
+            if (blocks && collective.begin) {
                 sum += *collective.end - *collective.begin;
             }
         }
@@ -90,15 +91,19 @@ void report_steps(const TracedRun& run, Findings& findings) {
                    to_ms(run.typical(&TracedStep::backward_end)));
 }
 
-// Ranks of one run reduce the same buckets.
+// Ranks of one run reduce the same buckets, or gather and reduce the same groups.
 std::vector<std::int64_t> reduced_elements(const TracedRank& rank) {
     std::vector<std::int64_t> elements;
     for (const TracedCollective& collective : rank.steps.back().collectives) {
-        if (collective.reduces_gradients()) {
+        if (collective.reduces_gradients() || collective.module != no_module) {
             elements.push_back(collective.elements);
         }
     }
     return elements;
+}
+
+const char* collectives_of(const TracedRank& rank) {
+    return rank.steps.back().is_fully_sharded() ? "collectives" : "all-reduces";
 }
 
 void check_same_run(const TracedRank& rank, const TracedRank& first) {
@@ -118,8 +123,8 @@ void check_same_run(const TracedRank& rank, const TracedRank& first) {
     const std::vector<std::int64_t> got = reduced_elements(rank);
     if (got != expected) {
         throw InputError(rank.file, "/traceEvents",
-                         fmt::format("the all-reduces of one run: of {} elements, as in {}",
-                                     fmt::join(expected, ", "), first.file),
+                         fmt::format("the {} of one run: of {} elements, as in {}",
+                                     collectives_of(first), fmt::join(expected, ", "), first.file),
                          got.empty() ? "none" : fmt::format("{}", fmt::join(got, ", ")));
     }
 }
@@ -168,8 +173,9 @@ void choose_steps(TracedRun& run, Findings& findings) {
     if (run.ranks.size() > 1) {
         findings.found("ranks",
                        "{} traces; the scenario is made of {}, for which the others wait: "
-                       "all-reduces take it {:.3f} ms a step, and up to {:.3f} ms elsewhere",
-                       run.ranks.size(), run.rank().file, to_ms(*least), to_ms(*most));
+                       "{} take it {:.3f} ms a step, and up to {:.3f} ms elsewhere",
+                       run.ranks.size(), run.rank().file, collectives_of(run.rank()), to_ms(*least),
+                       to_ms(*most));
     }
 }
 

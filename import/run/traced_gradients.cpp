@@ -1,4 +1,4 @@
-#include "import/replay/traced_gradients.h"
+#include "import/run/traced_gradients.h"
 
 #include <algorithm>
 #include <array>
@@ -349,31 +349,32 @@ std::vector<Duration> times_of(const TracedRun& run, std::size_t k, std::size_t 
     return times;
 }
 
-// Once all ranks are there, the last to arrive sees nothing but the wire: so the shortest of the
-// ranks' times, and where not all ranks were traced, of all steps.
-void find_wire_times(const TracedRun& run, std::int64_t ranks,
-                     std::vector<TracedAllReduce>& all_reduces, Findings& findings) {
-    const bool all_ranks = std::ssize(run.ranks) >= ranks && same_steps(run);
-    for (std::size_t k = 0; k < all_reduces.size(); ++k) {
-        std::vector<double>& by_step = all_reduces[k].wire_us;
-        for (std::size_t s = 0; s < run.alike().size(); ++s) {
-            const std::vector<Duration> times = times_of(run, k, s, all_ranks);
-            if (!times.empty()) {
-                by_step.push_back(to_us(std::ranges::min(times)));
-            }
-        }
-        if (!by_step.empty() && !all_ranks) {
-            by_step = {std::ranges::min(by_step)};
+std::vector<double> wire_estimates(const std::vector<std::vector<Duration>>& times_by_step,
+                                   bool all_ranks) {
+    std::vector<double> by_step;
+    for (const std::vector<Duration>& times : times_by_step) {
+        if (!times.empty()) {
+            by_step.push_back(to_us(std::ranges::min(times)));
         }
     }
+    if (!by_step.empty() && !all_ranks) {
+        by_step = {std::ranges::min(by_step)};
+    }
+    return by_step;
+}
+
+void report_wire_times(const TracedRun& run, std::int64_t ranks, bool any, bool all_ranks,
+                       const char* collective, Findings& findings) {
     if (ranks == 1) {
         findings.assumed("link",
-                         "a run of one rank, whose all-reduces move nothing (of several: predict "
-                         "--set /cluster/ranks=8 --link PRESET)");
-    } else if (all_reduces.front().wire_us.empty()) {
-        findings.missing("link", "no event tells when an all-reduce ran; give a link with --link");
+                         "a run of one rank, whose {}s move nothing (of several: predict "
+                         "--set /cluster/ranks=8 --link PRESET)",
+                         collective);
+    } else if (!any) {
+        findings.missing("link", "no event tells when an {} ran; give a link with --link",
+                         collective);
     } else if (all_ranks) {
-        findings.assumed("link", "an all-reduce takes what it takes the rank that comes last");
+        findings.assumed("link", "an {} takes what it takes the rank that comes last", collective);
     } else {
         findings
             .assumed("link",
@@ -382,6 +383,20 @@ void find_wire_times(const TracedRun& run, std::int64_t ranks,
                      ranks, run.ranks.size() == 1 ? "one was" : "not all were", run.alike().size())
             .weakens = Weakens::link;
     }
+}
+
+void find_wire_times(const TracedRun& run, std::int64_t ranks,
+                     std::vector<TracedAllReduce>& all_reduces, Findings& findings) {
+    const bool all_ranks = std::ssize(run.ranks) >= ranks && same_steps(run);
+    for (std::size_t k = 0; k < all_reduces.size(); ++k) {
+        std::vector<std::vector<Duration>> by_step;
+        for (std::size_t s = 0; s < run.alike().size(); ++s) {
+            by_step.push_back(times_of(run, k, s, all_ranks));
+        }
+        all_reduces[k].wire_us = wire_estimates(by_step, all_ranks);
+    }
+    report_wire_times(run, ranks, !all_reduces.front().wire_us.empty(), all_ranks, "all-reduce",
+                      findings);
 }
 
 std::vector<Gradient> traced_gradients(const TracedRun& run, const Workload& model,
