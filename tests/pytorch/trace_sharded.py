@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes profiler traces of real FSDP2 steps: tests/data/fsdp2/traces, of cases that tests/data/fsdp2 has recordings of.
+"""Writes profiler traces of real FSDP2 steps: tests/data/fsdp2/traces, of cases that were recorded in tests/data/fsdp2.
 
 usage: trace_sharded.py -o FOLDER [--all: every case of every model, and not only those that are stored]
 
