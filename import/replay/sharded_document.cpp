@@ -1,6 +1,7 @@
 #include "import/replay/sharded_document.h"
 
 #include <algorithm>
+#include <map>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -176,6 +177,9 @@ class ShardedDocumentWriter {
         Json list = Json::array();
         for (const StepMark& mark : marks) {
             add_stall(mark, list);
+            for (auto& [module, left] : gathering_) {
+                left -= mark.device + mark.stall;
+            }
             if (mark.is_copy() || mark.kind == MarkKind::collective ||
                 mark.kind == MarkKind::beside) {
                 carry_.add(mark.host - simulated_host(mark));
@@ -213,6 +217,10 @@ class ShardedDocumentWriter {
 
     // What the wire does not explain is for ranks that are late.
     void add_stall(const StepMark& mark, Json& list) {
+        if (mark.kind == MarkKind::copy_shards && !run_.rank().has_device) {
+            add_late(mark, mark.stall - std::max(gathering_[mark.module], Duration{0}), list);
+            return;
+        }
         if (!is_own(mark)) {
             if (mark.stall > Duration{0}) {
                 list.push_back(
@@ -220,7 +228,14 @@ class ShardedDocumentWriter {
             }
             return;
         }
-        const Duration late = late_for(mark);
+        if (const TracedCollective& one = *run_.first().collective_of(mark);
+            one.gathers() && sharding_.request.asynchronous_unshard) {
+            gathering_[one.module] = on_link(mark);
+        }
+        add_late(mark, late_for(mark), list);
+    }
+
+    void add_late(const StepMark& mark, Duration late, Json& list) {
         if (late > Duration{0}) {
             list.push_back(operation_json(name_in(mark.module, late_name), Duration{0}, late));
             late_ += late;
@@ -250,6 +265,8 @@ class ShardedDocumentWriter {
     TypicalStep typical_;
     std::size_t ready_ = 0;
     CarriedTime carry_ = {};
+    // Of groups that are gathered while the host computes: what the wire still takes.
+    std::map<std::int32_t, Duration> gathering_ = {};
     double late_share_ = 0;
     Duration late_{0};  // ranks, that a collective waits for which blocks the host
 };

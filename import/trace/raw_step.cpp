@@ -198,7 +198,9 @@ class ShardedHostPasses {
         if (collective != nullptr) {
             wait_for(*collective, timed);
         } else if (timed.mark.kind == MarkKind::copy_shards) {
-            wait_until(std::min(gathered_until_ns_, timed.at_ns));
+            const std::int64_t gathered_ns = std::min(gathered_until_ns_, timed.at_ns);
+            timed.mark.stall = time_between(now_, gathered_ns);
+            wait_until(gathered_ns);
             place(std::move(timed.mark), timed.at_ns);
         }
     }
