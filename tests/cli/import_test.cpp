@@ -291,7 +291,7 @@ TEST_CASE("What cannot be imported is refused in one line, and nothing is writte
     write_file(folder.file("empty"), "");
     write_file(folder.file("config.json"), gpt2_config);
     write_file(folder.file("deep.json"), std::string(1'000'000, '['));
-    const std::string traces = BUCKETWISE_TEST_DATA_DIR "/traces/";
+    const std::string folder_of_traces = BUCKETWISE_TEST_DATA_DIR "/traces/";
     const std::string sharded = BUCKETWISE_TEST_DATA_DIR "/fsdp2/traces/wide_";
     write_file(folder.file("cut.json.gz"),
                text_of_file(sharded + "kept_after_forward.0.json.gz").substr(0, 9000));
@@ -315,15 +315,15 @@ TEST_CASE("What cannot be imported is refused in one line, and nothing is writte
         {"import", "nccl-tests", folder.file("good"), "-o", output, "--ranks-per-node", "3"},
         {"import", "nccl-tests", folder.file("good"), "-o", output, "--dtype", "int8"},
         {"import", "nccl-tests", folder.file("good"), "-o", output, "--dtype", "float16"},
-        {"import", "kineto", traces + "fsdp1.json.gz", "-o", output},
-        {"import", "kineto", traces + "fsdp2_no_shapes.json.gz", "-o", output},
+        {"import", "kineto", folder_of_traces + "fsdp1.json.gz", "-o", output},
+        {"import", "kineto", folder_of_traces + "fsdp2_no_shapes.json.gz", "-o", output},
         {"import", "kineto", folder.file("cut.json.gz"), "-o", output},
         {"import", "kineto", sharded + "kept_after_forward.0.json.gz",
          sharded + "one_layer_per_group.1.json.gz", "-o", output},
         {"import", "kineto", sharded + "kept_after_forward.0.json.gz", "-o", output, "--ranks",
          "4"},
         {"import", "kineto", sharded + "kept_after_forward.0.json.gz", "-o", output,
-         "--undisturbed", traces + "ddp.json.gz"},
+         "--undisturbed", folder_of_traces + "ddp.json.gz"},
         {"import", "hf", folder.file("good"), "-o", output},
         {"import", "hf", folder.file("deep.json"), "-o", output},
         {"import", "hf", folder.file("no model"), "-o", output},
