@@ -11,6 +11,7 @@
 #include "import/replay/scenario_document.h"
 #include "import/replay/sharded_document.h"
 #include "import/replay/training_form.h"
+#include "import/run/sharding_reader.h"
 #include "import/run/traced_link.h"
 #include "sim/base/error.h"
 #include "sim/base/transformed.h"

@@ -3,12 +3,10 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
-#include "import/run/traced_run.h"
-#include "import/source/findings.h"
+#include "import/trace/steps.h"
 #include "sim/base/dtype.h"
 #include "sim/link/collective.h"
 #include "sim/sharding/sharding.h"
@@ -58,11 +56,5 @@ struct TracedSharding {
     [[nodiscard]] Duration on_link(const TracedStep& step,
                                    const TracedCollective& collective) const;
 };
-
-// Precondition: run.first() is fully sharded. `model` has the gradients as the user knows them;
-// without any the trace has to tell their sizes, or what all-gathers move is shared among them.
-// Throws InputError for what the simulator has nothing for, and where nothing tells the sizes.
-TracedSharding traced_sharding(const TracedRun& run, const Workload& model,
-                               std::optional<std::int64_t> requested_ranks, Findings& findings);
 
 }  // namespace bucketwise

@@ -1,0 +1,392 @@
+#include "import/run/sharding_reader.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "import/run/shard_collectives.h"
+#include "import/run/shard_gradients.h"
+#include "import/run/traced_gradients.h"
+#include "sim/sharding/modules.h"
+
+namespace bucketwise {
+
+namespace {
+
+// The marks of the last micro-step's passes.
+template <typename Visit>
+void for_each_mark(const TracedStep& step, Visit visit) {
+    for (const std::vector<StepMark>* pass : {&step.forward, &step.backward}) {
+        std::ranges::for_each(*pass, visit);
+    }
+}
+
+class ShardingReader {
+  public:
+    ShardingReader(const TracedRun& run, const Workload& model,
+                   std::optional<std::int64_t> requested, Findings& findings)
+        : run_(run),
+          step_(run.first()),
+          model_(model),
+          findings_(findings),
+          found_(run, requested, findings, result_) {}
+
+    TracedSharding read() {
+        find_groups();
+        find_dtypes();
+        find_shard_gradients(step_, found_, model_, findings_, result_);
+        find_settings();
+        find_collectives();
+        count_copies();
+        report();
+        return std::move(result_);
+    }
+
+  private:
+    // --- groups ---
+
+    void find_groups() {
+        std::set<std::int32_t> with_gathers;
+        for (const TracedCollective* const one : found_.all()) {
+            if (one->gathers()) {
+                with_gathers.insert(one->module);
+            }
+        }
+        for (std::size_t i = 0; i < step_.shards.modules.size(); ++i) {
+            const auto module = static_cast<std::int32_t>(i);
+            if (!with_gathers.contains(module)) {
+                continue;
+            }
+            const std::string& modules = step_.shards.modules[i];
+            TracedShardGroup group{modules, modules.substr(0, modules.find(", ")), 0, {}};
+            group.gathered = elements_of_group(module);
+            result_.groups.insert(modules.empty() ? result_.groups.begin() : result_.groups.end(),
+                                  std::move(group));
+        }
+    }
+
+    // Throws where its collectives do not move as much as one another.
+    [[nodiscard]] std::int64_t elements_of_group(std::int32_t module) const {
+        std::int64_t elements = -1;
+        bool scatters = false;
+        for (const TracedCollective* const one : found_.all()) {
+            if (one->module != module || !(one->gathers() || one->scatters())) {
+                continue;
+            }
+            if (elements < 0) {
+                elements = found_.whole(*one);
+            } else if (found_.whole(*one) != elements) {
+                found_.refuse(
+                    "as many elements in every all-gather and reduce-scatter of a group",
+                    fmt::format("{} and {} in {}: parameters without gradients, or modules "
+                                "that are used apart",
+                                elements, found_.whole(*one), found_.name_of_group(module)));
+            }
+            scatters |= one->scatters();
+        }
+        if (!scatters) {
+            found_.refuse("a reduce-scatter for each group that is gathered",
+                          fmt::format("none for {}: parameters without gradients",
+                                      found_.name_of_group(module)));
+        }
+        return elements;
+    }
+
+    // --- element types ---
+
+    DType only_dtype(bool (TracedCollective::*is_one)() const) const {
+        std::optional<DType> dtype;
+        for (const TracedCollective* const one : found_.all()) {
+            if (!(one->*is_one)()) {
+                continue;
+            }
+            const std::optional<DType> own = travelling_dtype(*one);
+            if (!own) {
+                found_.refuse("collectives of one type of parameters",
+                              fmt::format("a {} of type {} in {}", one->name, one->dtype,
+                                          found_.name_of_group(one->module)));
+            }
+            if (dtype && *dtype != *own) {
+                found_.refuse(
+                    "one type in which all groups are gathered, and one in which all are "
+                    "reduced",
+                    fmt::format("{} and {}", name_of(*dtype), name_of(*own)));
+            }
+            dtype = own;
+        }
+        return *dtype;
+    }
+
+    void find_dtypes() {
+        result_.gathered_dtype = only_dtype(&TracedCollective::gathers);
+        result_.reduced_dtype = only_dtype(&TracedCollective::scatters);
+        // The optimizer's is at least as wide as either.
+        result_.dtype = element_size(result_.reduced_dtype) > element_size(result_.gathered_dtype)
+                            ? result_.reduced_dtype
+                            : result_.gathered_dtype;
+        if (result_.gathered_dtype != result_.dtype) {
+            result_.request.parameter_dtype = result_.gathered_dtype;
+            result_.request.reduce_dtype = result_.reduced_dtype;
+        } else if (result_.reduced_dtype != result_.dtype) {
+            result_.request.reduce_dtype = result_.reduced_dtype;
+        }
+        if (result_.dtype != DType::float32) {
+            findings_.assumed("element type",
+                              "parameters and optimizer in {}, as no collective has a wider one; "
+                              "were they float32, memory would be more",
+                              name_of(result_.dtype));
+        }
+    }
+
+    // --- settings ---
+
+    void find_settings() {
+        ShardingRequest& request = result_.request;
+        const TracedShards& shards = step_.shards;
+        request.forward_prefetch = shards.forward_ahead;
+        request.backward_prefetch = std::max<std::int64_t>(shards.backward_ahead, 1);
+        request.asynchronous_unshard = std::ranges::any_of(
+            run_.alike(), [](const TracedStep* step) { return step->shards.asynchronous; });
+        request.reduce_scatter_buffers = std::max<std::int64_t>(shards.buffers, 1);
+        find_resharding();
+        find_accumulation();
+        name_groups();
+    }
+
+    void find_resharding() {
+        ShardingRequest& request = result_.request;
+        std::set<std::int32_t> again;  // gathered in backward
+        for (const TracedCollective* const one : found_.of_pass(step_.backward)) {
+            if (one->gathers()) {
+                again.insert(one->module);
+                if (!is_root(one->module) && found_.ranks_of(*one) < result_.shard_ranks) {
+                    request.reshard_ranks = found_.ranks_of(*one);
+                }
+            }
+        }
+        request.reshard_root =
+            std::ranges::any_of(again, [&](std::int32_t module) { return is_root(module); });
+        const std::size_t others = again.size() - (request.reshard_root ? 1U : 0U);
+        const std::size_t groups =
+            result_.groups.size() - (result_.groups.front().modules.empty() ? 1U : 0U);
+        request.reshard_after_forward = groups == 0 || 2 * others > groups;
+        if (others > 0 && others < groups) {
+            findings_
+                .missing("resharding",
+                         "{} of {} groups are gathered again in backward; the scenario has it so "
+                         "of {}",
+                         others, groups, request.reshard_after_forward ? "all" : "none")
+                .weakens = Weakens::scenario;
+        }
+    }
+
+    [[nodiscard]] bool is_root(std::int32_t module) const {
+        return step_.shards.modules[static_cast<std::size_t>(module)].empty();
+    }
+
+    void find_accumulation() {
+        if (step_.micro_steps < 2) {
+            return;
+        }
+        const auto of_step = std::ranges::count_if(found_.all(), &TracedCollective::scatters);
+        const auto of_last =
+            std::ranges::count_if(found_.of_pass(step_.backward), &TracedCollective::scatters);
+        result_.request.gradient_sync = of_step > of_last ? MicroSteps::every : MicroSteps::last;
+        result_.request.reshard_after_backward =
+            std::ranges::any_of(found_.of_pass(step_.forward), &TracedCollective::gathers);
+        const auto is_reduction = [](const TracedCollective* one) {
+            return one->name == "allreduce";
+        };
+        if (result_.request.strategy == ShardedStrategy::hsdp &&
+            result_.request.gradient_sync == MicroSteps::every &&
+            std::ranges::count_if(found_.all(), is_reduction) < of_step) {
+            result_.request.all_reduce = MicroSteps::last;
+        }
+    }
+
+    void name_groups() {
+        std::vector<std::string> names;
+        std::vector<std::string> modules;
+        bool together = false;
+        for (const TracedShardGroup& group : result_.groups) {
+            for (const std::size_t i : group.gradients) {
+                names.push_back(result_.gradients[i].name);
+            }
+            if (!group.modules.empty()) {
+                modules.push_back(group.module);
+                together |= group.module != group.modules;
+            }
+        }
+        if (blocks_of(names) == modules) {
+            result_.request.layers_per_group = modules.empty() ? 0 : 1;
+        } else {
+            for (const std::string& module : modules) {
+                result_.request.groups.push_back({module});
+            }
+        }
+        if (together) {
+            findings_
+                .assumed("groups",
+                         "modules that were traced together are called by the first of them and "
+                         "count as one layer: neighbours can be joined, but not cut")
+                .weakens = Weakens::scenario;
+        }
+    }
+
+    // --- collectives ---
+
+    void find_collectives() {
+        const Bytes gathered = element_size(result_.gathered_dtype);
+        const Bytes reduced = element_size(result_.reduced_dtype);
+        for (std::size_t k = 0; k < found_.all().size(); ++k) {
+            const TracedCollective& one = *found_.all()[k];
+            TracedShardCollective collective;
+            collective.kind = one.gathers()    ? CollectiveKind::all_gather
+                              : one.scatters() ? CollectiveKind::reduce_scatter
+                                               : CollectiveKind::all_reduce;
+            collective.bytes = found_.whole(one) * (one.gathers() ? gathered : reduced);
+            std::vector<Duration> starts;
+            for (const TracedStep* step : run_.alike()) {
+                if (const TracedCollective* const same = of_step(*step, k)) {
+                    starts.push_back(same->begin.value_or(same->issued));
+                }
+            }
+            collective.start = median(starts);
+            result_.collectives.push_back(std::move(collective));
+        }
+        find_wire_times();
+    }
+
+    // The k-th of FSDP2's; null: the step has fewer.
+    [[nodiscard]] const TracedCollective* of_step(const TracedStep& step, std::size_t k) const {
+        for (const TracedCollective& collective : step.collectives) {
+            if (result_.has(collective) && k-- == 0) {
+                return &collective;
+            }
+        }
+        return nullptr;
+    }
+
+    void find_wire_times() {
+        const bool all_ranks = std::ssize(run_.ranks) >= result_.ranks && same_steps(run_);
+        bool any = false;
+        for (std::size_t k = 0; k < found_.all().size(); ++k) {
+            std::vector<std::vector<Duration>> by_step;
+            for (std::size_t s = 0; s < run_.alike().size(); ++s) {
+                std::vector<Duration>& times = by_step.emplace_back();
+                for (const Steps& steps : run_.steps) {
+                    if (&steps == &run_.alike() || all_ranks) {
+                        add_time(*steps[s], k, times);
+                    }
+                }
+            }
+            result_.collectives[k].wire_us = wire_estimates(by_step, all_ranks);
+            any |= !result_.collectives[k].wire_us.empty();
+        }
+        report_wire_times(run_, result_.ranks, any, all_ranks, "all-gather", findings_);
+    }
+
+    // How long it ran, or blocked the host that computes.
+    void add_time(const TracedStep& step, std::size_t k, std::vector<Duration>& times) const {
+        const TracedCollective* const one = of_step(step, k);
+        if (one == nullptr || !one->begin) {
+            return;
+        }
+        Duration blocked{0};
+        for_each_mark(step, [&](const StepMark& mark) {
+            blocked += step.collective_of(mark) == one ? mark.stall : Duration{0};
+        });
+        times.push_back(blocked > Duration{0} ? blocked : *one->end - *one->begin);
+    }
+
+    // As the simulator counts it.
+    void count_copies() {
+        const bool on_host = !run_.rank().has_device;
+        const Bytes own = element_size(result_.dtype);
+        const Bytes gathered = element_size(result_.gathered_dtype);
+        const Bytes reduced = element_size(result_.reduced_dtype);
+        std::int64_t bytes = 0;
+        for_each_mark(step_, [&](const StepMark& mark) {
+            const TracedCollective* const one = step_.collective_of(mark);
+            if (one == nullptr || !result_.has(*one) || one->name == "allreduce") {
+                return;
+            }
+            const std::int64_t elements = found_.whole(*one);
+            const std::int64_t shard = elements / result_.shard_ranks;
+            if (one->gathers()) {
+                const bool casts = own != gathered;
+                const std::int64_t in =
+                    shard * gathered.count + (casts ? shard * (own + gathered).count / 2 : 0);
+                bytes += elements * gathered.count;
+                bytes += on_host || result_.request.asynchronous_unshard ? in : 0;
+            } else {
+                // Autograd leaves gradients in the narrower type.
+                bytes += elements * (std::min(gathered, reduced) + reduced).count / 2;
+                bytes += on_host && own != reduced ? shard * (own + reduced).count / 2 : 0;
+            }
+        });
+        result_.copied = Bytes{bytes};
+    }
+
+    // --- what is said ---
+
+    void report() {
+        const ShardingRequest& request = result_.request;
+        std::vector<std::string> groups;
+        for (const TracedShardGroup& group : result_.groups) {
+            groups.push_back(fmt::format("{} ({})", group.modules.empty() ? "root" : group.modules,
+                                         group.gathered));
+        }
+        constexpr std::size_t most_listed = 6;
+        const std::size_t left = groups.size() - std::min(groups.size(), most_listed);
+        groups.resize(groups.size() - left);
+        findings_.found("groups", "{} of FSDP2, with their elements: {}{}", result_.groups.size(),
+                        fmt::join(groups, "; "),
+                        left > 0 ? fmt::format("; and {} more", left) : "");
+        findings_.found("gradients", "{} became ready, with {} elements", result_.gradients.size(),
+                        elements_in_all());
+        findings_.found(
+            "sharding",
+            "{}gathered in {} and reduced in {} over {} ranks; parameters {} after forward{}; "
+            "gathered ahead: {} in forward, {} in backward{}",
+            request.strategy == ShardedStrategy::hsdp
+                ? fmt::format("hybrid, all-reduced between {} groups of ranks; ",
+                              result_.ranks / result_.shard_ranks)
+                : "",
+            name_of(result_.gathered_dtype), name_of(result_.reduced_dtype), result_.shard_ranks,
+            request.reshard_after_forward ? "freed" : "kept",
+            request.reshard_root ? ", the root's too" : "", request.forward_prefetch,
+            request.backward_prefetch, request.asynchronous_unshard ? "; asynchronously" : "");
+        const auto count = [&](CollectiveKind kind) {
+            return std::ranges::count(result_.collectives, kind, &TracedShardCollective::kind);
+        };
+        findings_.found("collectives", "{} all-gathers and {} reduce-scatters a step",
+                        count(CollectiveKind::all_gather), count(CollectiveKind::reduce_scatter));
+    }
+
+    [[nodiscard]] std::int64_t elements_in_all() const {
+        std::int64_t sum = 0;
+        for (const Gradient& gradient : result_.gradients) {
+            sum += gradient.numel;
+        }
+        return sum;
+    }
+
+    const TracedRun& run_;
+    const TracedStep& step_;
+    const Workload& model_;
+    Findings& findings_;
+    TracedSharding result_;
+    ShardCollectives found_;
+};
+
+}  // namespace
+
+TracedSharding traced_sharding(const TracedRun& run, const Workload& model,
+                               std::optional<std::int64_t> requested_ranks, Findings& findings) {
+    return ShardingReader(run, model, requested_ranks, findings).read();
+}
+
+}  // namespace bucketwise
