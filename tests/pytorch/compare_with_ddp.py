@@ -42,9 +42,8 @@ import time
 from pathlib import Path
 
 HERE = Path(__file__).resolve()
-RANKS = 2
+RANKS = 2  # whoever builds on this module may set others
 MIB = 1 << 20
-ADDRESSES = ["10.77.0.1", "10.77.0.2"]
 SKIPPED = 77
 
 
@@ -439,40 +438,22 @@ def run_rank(options):
 
 @contextlib.contextmanager
 def network(rate):
-    """Pairs of (command prefix, process that holds the namespace), joined."""
+    """By rank the prefix of commands in its namespace, all joined."""
     holders = [
         subprocess.Popen(["unshare", "--net", "cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
-        for _ in ADDRESSES
+        for _ in range(RANKS + (RANKS > 2))  # the last one holds a bridge
     ]
     try:
         for holder in holders:
             wait_for_namespace(holder)
         enter = [["nsenter", "--target", str(holder.pid), "--net"] for holder in holders]
-        first, second = (str(holder.pid) for holder in holders)
         # Frames, bursts and queues as `bucketwise measure --link-rate` has them (hw/launch/shaped_network.cpp).
         packet = min(max(round(bits_per_second(rate) / 8 * 500e-6), 9014), 65536)
         burst = packet + 9014 + round(bits_per_second(rate) / 8 * 100e-6)
-        run(
-            "ip",
-            "link",
-            "add",
-            "name",
-            "eth0",
-            "mtu",
-            "9000",
-            "netns",
-            first,
-            "type",
-            "veth",
-            "peer",
-            "name",
-            "eth0",
-            "mtu",
-            "9000",
-            "netns",
-            second,
-        )
-        for prefix, address in zip(enter, ADDRESSES):
+        join(holders, enter)
+        enter = enter[:RANKS]
+        for rank, prefix in enumerate(enter):
+            address = address_of(rank)
             run(*prefix, "ip", "link", "set", "dev", "lo", "up")
             run(*prefix, "ip", "link", "set", "dev", "eth0", "gso_max_size", str(packet))
             run(*prefix, "ip", "address", "add", f"{address}/24", "dev", "eth0")
@@ -504,6 +485,26 @@ def network(rate):
             holder.wait()
 
 
+def address_of(rank):
+    return f"10.77.0.{rank + 1}"
+
+
+def join(holders, enter):
+    """Two by a cable, more by a bridge in the last namespace."""
+    jumbo = ("mtu", "9000", "netns")
+    if RANKS == 2:
+        first, second = (str(holder.pid) for holder in holders)
+        run("ip", "link", "add", "name", "eth0", *jumbo, first, "type", "veth", "peer", "name", "eth0", *jumbo, second)
+        return
+    hub, bridge = enter[-1], str(holders[-1].pid)
+    run(*hub, "ip", "link", "add", "name", "bridge", "mtu", "9000", "type", "bridge")
+    run(*hub, "ip", "link", "set", "dev", "bridge", "up")
+    for rank in range(RANKS):
+        own, port = str(holders[rank].pid), f"port{rank}"
+        run("ip", "link", "add", "name", "eth0", *jumbo, own, "type", "veth", "peer", "name", port, *jumbo, bridge)
+        run(*hub, "ip", "link", "set", "dev", port, "master", "bridge", "up")
+
+
 def wait_for_namespace(holder):
     own = os.readlink("/proc/self/ns/net")
     for _ in range(500):
@@ -531,11 +532,11 @@ def run_ranks(options, folder):
 
 
 def run_script(script, arguments, rate):
-    """Once with --rank 0 and once with --rank 1, on both ends of a link."""
+    """Once with each --rank, each on a link of its own."""
     arguments = [sys.executable, *map(str, [script, *arguments])]
     variables = {
         **os.environ,
-        "MASTER_ADDR": ADDRESSES[0],
+        "MASTER_ADDR": address_of(0),
         "MASTER_PORT": "29500",
         "GLOO_SOCKET_IFNAME": "eth0",
         "OMP_NUM_THREADS": "1",

@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
 """Predicted and measured steps of PyTorch's fully_shard (FSDP2), at several groupings and settings.
 
-usage: compare_with_fsdp2.py --bucketwise BINARY [-o FOLDER] [--rounds 12] [--rate 1gbit] [--seed 1]
+usage: compare_with_fsdp2.py --bucketwise BINARY [-o FOLDER] [--rounds 12] [--rate 1gbit] [--seed 1] [--ranks 2|4]
                              [--short: no time is judged, only whether everything fits together]
                              [--measure: nothing is predicted yet]
                              [--again: judge anew what was measured into FOLDER before]
 
-Two ranks of real PyTorch over Gloo on a shaped link, each on a core of its own (compare_with_ddp.py, whose module this
-builds on), train a decoder of 8 layers and 12 million parameters. In every round, in a seeded random order: a step with
-every setting (what is predicted, never fitted to), and what a prediction is made of: passes that bucketwise.torch
-captures of a model with one layer per group, isolated all-gathers, reduce-scatters and all-reduces, and all-gathers
-beside backward. With Gloo all of FSDP2's collectives block the host but asynchronous all-gathers, so times add up, and
+Two or four ranks of real PyTorch over Gloo, each on a shaped link and, where there are as many, on a core of its own
+(compare_with_ddp.py, whose module this builds on), train a decoder of 8 layers and 12 million parameters. In every
+round, in a seeded random order: a step with every setting (what is predicted, never fitted to), and what a prediction
+is made of: passes that bucketwise.torch captures of a model with one layer per group, isolated all-gathers,
+reduce-scatters and all-reduces, and all-gathers beside backward. With Gloo all of FSDP2's collectives block the host but asynchronous all-gathers, so times add up, and
 collectives count by their means.
 
 Writes into FOLDER captured.json, log.jsonl, link.json, steps.csv and comparison.json. Skipped (exit code 77), saying
@@ -304,6 +304,7 @@ def judge(options, folder):
         **described,
         "rounds": options.rounds,
         "rate": options.rate,
+        "ranks": options.ranks,
         "short": options.short,
         "points": points,
         "mape": statistics.mean(abs(p["error"]) for p in points),
@@ -359,6 +360,7 @@ def parse():
     parser.add_argument("--rounds", type=int)
     parser.add_argument("--rate", default="1gbit")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--ranks", type=int, default=2, choices=(2, 4))
     parser.add_argument("--short", action="store_true")
     parser.add_argument("--measure", action="store_true")
     parser.add_argument("--again", action="store_true")
@@ -375,6 +377,7 @@ def parse():
         if stored.is_file():
             before = json.loads(stored.read_text())
             options.rounds, options.rate, options.short = before["rounds"], before["rate"], before["short"]
+            options.ranks = before.get("ranks", 2)
     return options
 
 
@@ -387,6 +390,7 @@ def require():
 
 def main():
     options = parse()
+    base.RANKS = options.ranks
     if options.rank is not None:
         run_rank(options)
     if options.again:
@@ -397,6 +401,7 @@ def main():
             folder = Path(options.output or name)
             folder.mkdir(parents=True, exist_ok=True)
             arguments = ["--rounds", options.rounds, "--seed", options.seed, "-o", folder, "--measure"]
+            arguments += ["--ranks", options.ranks]
             # The heap keeps what is freed, as a GPU's allocator does. Else everything that is gathered anew costs a page
             # fault for each of its pages.
             os.environ.update(MALLOC_MMAP_MAX_="0", MALLOC_TRIM_THRESHOLD_=str(1 << 40), MALLOC_TOP_PAD_=str(1 << 26))
