@@ -89,7 +89,8 @@ void check_complete(const std::string& file, std::int64_t rounds, std::size_t it
 
 void check_ends_well(const Words& words, const Surroundings& surroundings = {}) {
     const Outcome outcome = run(words, surroundings);
-    CHECK(outcome.errors == "");
+    INFO(outcome.errors);
+    CHECK(outcome.errors.empty());
     REQUIRE(outcome.exit_code == 0);
 }
 

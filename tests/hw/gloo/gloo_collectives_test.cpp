@@ -351,15 +351,15 @@ TEST_CASE("groups of ranks sum among themselves, in the order that they were giv
         // A group later than another, of other ranks; and a rank by itself.
         Communicator& pairs = connection.communicator_among({rank / 2 * 2 + 1, rank / 2 * 2},
                                                             AllReduceImplementation::library);
-        own[2] = sum(pairs) * 16 + pairs.rank();
+        own[2] = sum(pairs) * 100 + pairs.rank();
         own[3] = connection.communicator_among({rank}, AllReduceImplementation::ring).ranks();
     });
     REQUIRE(testing::first_reason(outcomes).empty());
     // Ranks 0 and 2, 1 and 3; then 1 and 0, 3 and 2.
-    CHECK(seen[0] == std::array<std::int64_t, 4>{5, 0, 3 * 16 + 1, 1});
-    CHECK(seen[1] == std::array<std::int64_t, 4>{10, 0, 3 * 16 + 0, 1});
-    CHECK(seen[2] == std::array<std::int64_t, 4>{5, 1, 12 * 16 + 1, 1});
-    CHECK(seen[3] == std::array<std::int64_t, 4>{10, 1, 12 * 16 + 0, 1});
+    CHECK(seen[0] == std::array<std::int64_t, 4>{5, 0, 301, 1});
+    CHECK(seen[1] == std::array<std::int64_t, 4>{10, 0, 300, 1});
+    CHECK(seen[2] == std::array<std::int64_t, 4>{5, 1, 1201, 1});
+    CHECK(seen[3] == std::array<std::int64_t, 4>{10, 1, 1200, 1});
 }
 
 TEST_CASE("implementations of an all-reduce have names") {

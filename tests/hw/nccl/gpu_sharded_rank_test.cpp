@@ -35,8 +35,8 @@ void on_sharded_devices(const std::vector<Scenario>& scenarios, const Act& act) 
                 act(device, replay, rank);
             }
         });
-    INFO(ranks << " ranks");
-    CHECK(testing::first_reason(outcomes) == "");
+    INFO(ranks << " ranks: " << testing::first_reason(outcomes));
+    CHECK(testing::first_reason(outcomes).empty());
 }
 
 void check_sharded(const std::vector<Scenario>& scenarios) {
