@@ -349,8 +349,8 @@ TEST_CASE("groups of ranks sum among themselves, in the order that they were giv
         own[0] = sum(halves);
         own[1] = halves.rank();
         // A group later than another, of other ranks; and a rank by itself.
-        Communicator& pairs = connection.communicator_among({rank / 2 * 2 + 1, rank / 2 * 2},
-                                                            AllReduceImplementation::library);
+        Communicator& pairs =
+            connection.communicator_among({rank | 1, rank & ~1}, AllReduceImplementation::library);
         own[2] = sum(pairs) * 100 + pairs.rank();
         own[3] = connection.communicator_among({rank}, AllReduceImplementation::ring).ranks();
     });
