@@ -295,7 +295,7 @@ std::vector<Measurement> Measurer::measure_isolated(CollectiveKind kind, const I
 ComputeRecord ReplayMeasurer::compute_on_this_rank(bool copies_first) {
     prepare({});
     ComputeRecord record;
-    record.copying_step_us = copies_first ? run_free() : 0;
+    record.copying_step_us = copies_first ? step_us(run_free()) : 0;
     session().control().barrier();
     SyncRequest none;
     none.strategy = Strategy::none;
@@ -303,7 +303,7 @@ ComputeRecord ReplayMeasurer::compute_on_this_rank(bool copies_first) {
     const Program program = build_program(input(), sync, {});
     const StepTrace trace = device_.run(program, sync, {}, next_step(), Communicate::for_free);
     if (!copies_first) {
-        record.copying_step_us = run_free();
+        record.copying_step_us = step_us(run_free());
     }
     add_computing(input(), program, trace, device_.run_each(program, sync, {}, next_step()),
                   record);
@@ -322,9 +322,8 @@ ComputeRecord ShardedMeasurer::compute_on_this_rank(bool copies_first) {
     prepare({});
     ComputeRecord record;
     const auto run_copies = [&] {
-        session().control().barrier();
-        const StepTrace trace = run(Communicate::for_free);
-        record.copying_step_us = to_us(summarize(program(), trace).step());
+        const StepTrace trace = run_free();
+        record.copying_step_us = step_us(trace);
         record.copies_us = copies_us(program(), trace);
         if (replay_.request.strategy == ShardedStrategy::zero3) {
             *record.copies_us += within_collectives_us(trace);
@@ -419,9 +418,13 @@ std::vector<Measurement> Measurer::measure_contention(const Item& item, std::int
     return {std::move(record)};
 }
 
-double Measurer::run_free() {
+StepTrace Measurer::run_free() {
     session_.control().barrier();
-    return to_us(summarize(program(), run(Communicate::for_free)).step());
+    return run(Communicate::for_free);
+}
+
+double Measurer::step_us(const StepTrace& trace) const {
+    return to_us(summarize(program(), trace).step());
 }
 
 // Both runs of one sample, in either order.
@@ -432,14 +435,14 @@ std::vector<Measurement> Measurer::measure_step(const Item& item, std::int64_t r
     if (warms_up) {
         refuse_wrong(check_apart());
     }
-    double free_us = free_first ? run_free() : 0;
+    double free_us = free_first ? step_us(run_free()) : 0;
     session_.control().barrier();
     const StepTrace trace = run(Communicate::yes);
     const StepCheck found = check();
     refuse_wrong(found);
     const std::int64_t peak_memory_bytes = device_.peak_memory_bytes();
     if (!free_first) {
-        free_us = run_free();
+        free_us = step_us(run_free());
     }
     const std::vector<double> values = values_of(summarize(program(), trace), peak_memory_bytes,
                                                  free_us, found.largest_difference);

@@ -105,7 +105,8 @@ class Measurer : public Interface {
     std::int64_t next_step() { return next_step_++; }
 
     // The prepared step on this rank with collectives that do nothing.
-    double run_free();
+    StepTrace run_free();
+    [[nodiscard]] double step_us(const StepTrace& trace) const;
 
   private:
     // What run(), check() and describe() are about from here on. Of no step: the scenario's own.

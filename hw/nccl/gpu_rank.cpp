@@ -5,8 +5,6 @@
 #include <type_traits>
 #include <variant>
 
-#include "hw/nccl/contention.h"
-
 namespace bucketwise {
 namespace {
 
@@ -332,23 +330,13 @@ void GpuRank::calibrate() {
     stamps_.calibrate();
 }
 
-// At most, with the stamp behind it.
-std::size_t GpuRank::launches_of(const Instruction& instruction) const {
-    constexpr std::size_t operation_and_stamp = 4;
-    if (instruction.kind != InstructionKind::backward) {
-        return operation_and_stamp;
-    }
-    return operation_and_stamp +
-           kernel_plan().backward[static_cast<std::size_t>(instruction.subject)].gradients.size();
-}
-
 std::optional<StepTrace> GpuRank::run_each(const Program& program, const SyncSettings& sync,
                                            const BucketPlan& plan, std::int64_t step) {
     begin_step(program, sync, plan, step, Communicate::for_free);
     prepare_step();
     return stamps_.run_each(
-        program, [&](std::size_t i) { execute(program.instructions[i]); },
-        [&](const Instruction& instruction) { return launches_of(instruction); }, communicator());
+        program, [&](std::size_t i) { execute(program.instructions[i]); }, kernel_plan(),
+        communicator());
 }
 
 // --- checking ---
@@ -370,29 +358,6 @@ StepCheck GpuRank::check() {
 
 // --- all-reduces, alone and beside backward ---
 
-namespace {
-
-// Every operation of backward, once.
-Program program_of_backward(std::size_t operations) {
-    Program program;
-    for (std::size_t i = 0; i < operations; ++i) {
-        program.instructions.push_back({.kind = InstructionKind::backward,
-                                        .phase = Phase::backward,
-                                        .subject = static_cast<std::int32_t>(i)});
-    }
-    return program;
-}
-
-}  // namespace
-
-// Launched once before anything is launched ahead.
-void GpuRank::warm_up_backward() {
-    for (std::size_t i = 0; i < workload().backward.size(); ++i) {
-        kernels_.backward(static_cast<std::int32_t>(i), 1.0F, false);
-    }
-    PatientWait(communicator()).until([&] { return compute_.is_idle(); }, "backward");
-}
-
 std::vector<Duration> GpuRank::time_backward() {
     const Program program = program_of_backward(workload().backward.size());
     const std::optional<StepTrace> trace = run_each(program, {}, {}, 0);
@@ -405,18 +370,7 @@ std::vector<Duration> GpuRank::time_backward() {
 
 ContentionTrace GpuRank::contend(const Message& message, std::int64_t iterations,
                                  const std::vector<Duration>& alone) {
-    messages_.prepare(message);
-    const Load all_reduces{messages_.stream(), [&](std::size_t) { messages_.launch(message); }};
-    const Load backward{compute_, [&](std::size_t operation) {
-                            kernels_.backward(static_cast<std::int32_t>(operation), 1.0F, false);
-                        }};
-    OperationsAlone operations{.times = alone};
-    for (const KernelCall& call : kernel_plan().backward) {
-        operations.are_products.push_back(call.product.has_value());
-    }
-    const RanTogether ran = run_together(communicators_.with_ctas(message.ctas), all_reduces,
-                                         iterations, backward, alone.size());
-    return contention_of(ran, operations, stamps_.stamp_time());
+    return backward_.contend(messages_, message, iterations, alone, stamps_.stamp_time());
 }
 
 }  // namespace bucketwise

@@ -17,6 +17,7 @@
 #include "hw/gpu/gpu_gradients.h"
 #include "hw/gpu/gpu_kernels.h"
 #include "hw/gpu/runtime/gpu_stream.h"
+#include "hw/nccl/gpu_backward.h"
 #include "hw/nccl/gpu_messages.h"
 #include "hw/nccl/nccl_communicator.h"
 #include "hw/nccl/step_stamps.h"
@@ -59,7 +60,7 @@ class GpuRank : public ReplayRank {
     void launch(std::int32_t collective) override;
     void wait_for(std::int32_t collective) override;
     void unpack(std::int32_t index) override;
-    void warm_up_backward() override;
+    void warm_up_backward() override { backward_.warm_up(); }
     std::vector<Duration> time_backward() override;
 
     void put(const BufferBroadcast& moved);
@@ -75,7 +76,6 @@ class GpuRank : public ReplayRank {
     void issue_as_graph(const Program& program, StepTrace& trace);
     void warm_up(const Program& program);
     void finish(const Program& program);
-    [[nodiscard]] std::size_t launches_of(const Instruction& instruction) const;
     NcclCommunicator& communicator() { return communicators_.of_steps(); }
 
     bool as_graph_;
@@ -98,6 +98,7 @@ class GpuRank : public ReplayRank {
     std::vector<std::pair<BucketPlan, Communicate>> warm_;
 
     StepStamps stamps_{compute_};
+    GpuBackward backward_{kernels_, kernel_plan(), compute_, communicators_};
 };
 
 }  // namespace bucketwise

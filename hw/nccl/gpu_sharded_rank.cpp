@@ -3,7 +3,6 @@
 #include <array>
 
 #include "hw/compute/elements.h"
-#include "hw/nccl/contention.h"
 #include "hw/rank/backward_alone.h"
 #include "sim/base/invariant.h"
 #include "sim/base/transformed.h"
@@ -439,67 +438,29 @@ void GpuShardedRank::end(const ShardedCall& call, const StepStamps::CollectiveEv
 
 // --- each instruction by itself, and backward beside collectives ---
 
-// At most, with the stamp behind it.
-std::size_t GpuShardedRank::launches_of(const Instruction& instruction) const {
-    constexpr std::size_t operation_and_stamp = 4;
-    if (instruction.kind != InstructionKind::backward) {
-        return operation_and_stamp;
-    }
-    return operation_and_stamp +
-           kernel_plan().backward[static_cast<std::size_t>(instruction.subject)].gradients.size();
-}
-
 std::optional<StepTrace> GpuShardedRank::run_each(const ShardedReplay& replay,
                                                   std::int64_t number) {
     begin_step(replay, number, Communicate::for_free);
     compute_.wait();
     return stamps_.run_each(
-        replay.program, [this](std::size_t i) { execute_at(i); },
-        [this](const Instruction& instruction) { return launches_of(instruction); },
-        communicator());
+        replay.program, [this](std::size_t i) { execute_at(i); }, kernel_plan(), communicator());
 }
 
 std::vector<Duration> GpuShardedRank::backward_alone() {
-    ShardedReplay backward;
-    for (std::size_t i = 0; i < workload().backward.size(); ++i) {
-        const auto subject = static_cast<std::int32_t>(i);
-        backward.program.instructions.push_back(
-            {.kind = InstructionKind::backward, .phase = Phase::backward, .subject = subject});
-        backward.calls.push_back({.act = ShardedAct::backward, .subject = subject});
-    }
-    const auto run = [&] {
-        prepare(backward);
-        return stamps_.run_each(
-            backward.program, [this](std::size_t i) { execute_at(i); },
-            [this](const Instruction& instruction) { return launches_of(instruction); },
-            communicator());
+    const Program program = program_of_backward(workload().backward.size());
+    stamps_.reserve(program);
+    const auto time = [&] {
+        const StepTrace trace = stamps_.run_each(
+            program, [this](std::size_t i) { backward_.launch(i); }, kernel_plan(), communicator());
+        return transformed(trace.instructions, [](const Interval& of) { return of.length(); });
     };
-    // Launched once before anything is launched ahead.
-    const auto warm_up = [&] {
-        for (std::size_t i = 0; i < workload().backward.size(); ++i) {
-            kernels_.backward(static_cast<std::int32_t>(i), 1.0F, false);
-        }
-        PatientWait(communicator()).until([&] { return compute_.is_idle(); }, "backward");
-    };
-    return times_alone(workload().backward.size(), warm_up, [&] {
-        return transformed(run().instructions, [](const Interval& of) { return of.length(); });
-    });
+    return times_alone(
+        program.instructions.size(), [this] { backward_.warm_up(); }, time);
 }
 
 ContentionTrace GpuShardedRank::contend(const Message& message, std::int64_t iterations,
                                         const std::vector<Duration>& alone) {
-    messages_.prepare(message);
-    const Load collectives{messages_.stream(), [&](std::size_t) { messages_.launch(message); }};
-    const Load backward{compute_, [&](std::size_t operation) {
-                            kernels_.backward(static_cast<std::int32_t>(operation), 1.0F, false);
-                        }};
-    OperationsAlone operations{.times = alone};
-    for (const KernelCall& call : kernel_plan().backward) {
-        operations.are_products.push_back(call.product.has_value());
-    }
-    const RanTogether ran = run_together(communicators_.with_ctas(message.ctas), collectives,
-                                         iterations, backward, alone.size());
-    return contention_of(ran, operations, stamps_.stamp_time());
+    return backward_.contend(messages_, message, iterations, alone, stamps_.stamp_time());
 }
 
 }  // namespace bucketwise

@@ -17,6 +17,7 @@
 #include "hw/gpu/gpu_kernels.h"
 #include "hw/gpu/runtime/device_memory.h"
 #include "hw/gpu/runtime/gpu_stream.h"
+#include "hw/nccl/gpu_backward.h"
 #include "hw/nccl/gpu_messages.h"
 #include "hw/nccl/nccl_communicator.h"
 #include "hw/nccl/step_stamps.h"
@@ -100,7 +101,6 @@ class GpuShardedRank : public ShardedReplayRank {
     [[nodiscard]] std::byte* own_reduced(std::int32_t index) const;
     const void* downloaded(const std::byte* from, Bytes size);
     [[nodiscard]] bool is_idle() const;
-    [[nodiscard]] std::size_t launches_of(const Instruction& instruction) const;
     [[nodiscard]] NcclCommunicator& communicator() const { return with_.all; }
 
     int lead_in_;  // steps before the one that is timed
@@ -127,6 +127,7 @@ class GpuShardedRank : public ShardedReplayRank {
     std::vector<GpuEvent> followed_;         // by instruction; those that are followed are recorded
     std::optional<std::int32_t> last_in_place_;  // the collective whose moves lie where all do
     StepStamps stamps_{compute_};
+    GpuBackward backward_{kernels_, kernel_plan(), compute_, communicators_};
 };
 
 }  // namespace bucketwise

@@ -26,13 +26,23 @@ std::vector<bool> stamped(const Program& program) {
     return result;
 }
 
+// At most, with the stamp behind it.
+std::size_t launches_of(const Instruction& instruction, const KernelPlan& plan) {
+    constexpr std::size_t operation_and_stamp = 4;
+    if (instruction.kind != InstructionKind::backward) {
+        return operation_and_stamp;
+    }
+    return operation_and_stamp +
+           plan.backward[static_cast<std::size_t>(instruction.subject)].gradients.size();
+}
+
 // So many instructions from `begin` on as may be launched ahead at once.
 std::size_t end_of_batch(const std::vector<Instruction>& all, std::size_t begin,
-                         const std::function<std::size_t(const Instruction&)>& launches_of) {
+                         const KernelPlan& plan) {
     std::size_t launches = 0;
     std::size_t end = begin;
     while (end < all.size()) {
-        launches += launches_of(all[end]);
+        launches += launches_of(all[end], plan);
         if (end > begin && launches > HeadStart::most_launches) {
             break;
         }
@@ -123,19 +133,18 @@ void StepStamps::read(const Program& program, StepTrace& trace) const {
 
 StepTrace StepStamps::run_each(const Program& program,
                                const std::function<void(std::size_t)>& execute,
-                               const std::function<std::size_t(const Instruction&)>& launches,
-                               NcclCommunicator& communicator) {
+                               const KernelPlan& plan, NcclCommunicator& communicator) {
     StepTrace trace;
     trace.collectives.resize(program.collectives.size());
     Duration now{0};
     const std::vector<Instruction>& all = program.instructions;
     for (std::size_t begin = 0; begin < all.size();) {
-        const std::size_t end = end_of_batch(all, begin, launches);
+        const std::size_t end = end_of_batch(all, begin, plan);
         {
             // More than the GPU's queue holds could not be launched ahead.
             constexpr std::size_t most = std::size_t{3} * HeadStart::most_launches;
             std::optional<HeadStart::Hold> hold;
-            if (launches(all[begin]) <= most) {
+            if (launches_of(all[begin], plan) <= most) {
                 hold.emplace(head_start_, compute_);
             }
             start_.record(compute_);

@@ -7,6 +7,7 @@
 #include <functional>
 #include <vector>
 
+#include "hw/compute/kernel_plan.h"
 #include "hw/gpu/head_start.h"
 #include "hw/gpu/runtime/device_memory.h"
 #include "hw/gpu/runtime/gpu_stream.h"
@@ -64,11 +65,10 @@ class StepStamps {
     // Of a step that has finished.
     void read(const Program& program, StepTrace& trace) const;
 
-    // Every instruction that computes by itself, none waiting for its launch: `launches` says how
-    // many things execute() puts on the stream for one at most. Collectives are left out.
+    // Every instruction that computes by itself, none waiting for its launch; operations are those
+    // of `plan`. Collectives are left out.
     StepTrace run_each(const Program& program, const std::function<void(std::size_t)>& execute,
-                       const std::function<std::size_t(const Instruction&)>& launches,
-                       NcclCommunicator& communicator);
+                       const KernelPlan& plan, NcclCommunicator& communicator);
 
     // Lets go of what is held up.
     void release() { head_start_.release(); }
