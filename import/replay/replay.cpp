@@ -60,14 +60,10 @@ void add_collectives(const Program& program, const std::vector<const Span*>& spa
         const Collective& collective =
             program.collectives[static_cast<std::size_t>(spans[i]->subject)];
         const Traced& traced = all_traced[i];
-        CollectiveKind kind = CollectiveKind::all_reduce;
-        if constexpr (requires { traced.kind; }) {
-            kind = traced.kind;
-        }
         result.all_reduces.push_back(
-            {kind, traced.bytes, collective.bytes, traced.start, spans[i]->start});
-        result.same_buckets =
-            result.same_buckets && kind == collective.kind && traced.bytes == collective.bytes;
+            {traced.kind, traced.bytes, collective.bytes, traced.start, spans[i]->start});
+        result.same_buckets = result.same_buckets && traced.kind == collective.kind &&
+                              traced.bytes == collective.bytes;
     }
 }
 

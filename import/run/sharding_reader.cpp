@@ -240,6 +240,13 @@ class ShardingReader {
     void find_collectives() {
         const Bytes gathered = element_size(result_.gathered_dtype);
         const Bytes reduced = element_size(result_.reduced_dtype);
+        // By collective, of every step that has so many.
+        std::vector<std::vector<Duration>> starts(found_.all().size());
+        for (const TracedStep* step : run_.alike()) {
+            for_each_own(*step, [&](std::size_t k, const TracedCollective& one) {
+                starts[k].push_back(one.begin.value_or(one.issued));
+            });
+        }
         for (std::size_t k = 0; k < found_.all().size(); ++k) {
             const TracedCollective& one = *found_.all()[k];
             TracedShardCollective collective;
@@ -247,58 +254,59 @@ class ShardingReader {
                               : one.scatters() ? CollectiveKind::reduce_scatter
                                                : CollectiveKind::all_reduce;
             collective.bytes = found_.whole(one) * (one.gathers() ? gathered : reduced);
-            std::vector<Duration> starts;
-            for (const TracedStep* step : run_.alike()) {
-                if (const TracedCollective* const same = of_step(*step, k)) {
-                    starts.push_back(same->begin.value_or(same->issued));
-                }
-            }
-            collective.start = median(starts);
+            collective.start = median(starts[k]);
             result_.collectives.push_back(std::move(collective));
         }
         find_wire_times();
     }
 
-    // The k-th of FSDP2's; null: the step has fewer.
-    [[nodiscard]] const TracedCollective* of_step(const TracedStep& step, std::size_t k) const {
-        for (const TracedCollective& collective : step.collectives) {
-            if (result_.has(collective) && k-- == 0) {
-                return &collective;
+    // FSDP2's of the step, as issued and numbered, as far as the first step has as many.
+    template <typename Visit>
+    void for_each_own(const TracedStep& step, Visit visit) const {
+        std::size_t k = 0;
+        for (const TracedCollective& one : step.collectives) {
+            if (result_.has(one) && k < found_.all().size()) {
+                visit(k++, one);
             }
         }
-        return nullptr;
     }
 
     void find_wire_times() {
         const bool all_ranks = std::ssize(run_.ranks) >= result_.ranks && same_steps(run_);
-        bool any = false;
-        for (std::size_t k = 0; k < found_.all().size(); ++k) {
-            std::vector<std::vector<Duration>> by_step;
-            for (std::size_t s = 0; s < run_.alike().size(); ++s) {
-                std::vector<Duration>& times = by_step.emplace_back();
-                for (const Steps& steps : run_.steps) {
-                    if (&steps == &run_.alike() || all_ranks) {
-                        add_time(*steps[s], k, times);
-                    }
+        // By collective and step, of the ranks.
+        std::vector<std::vector<std::vector<Duration>>> times(
+            found_.all().size(), std::vector<std::vector<Duration>>(run_.alike().size()));
+        for (std::size_t s = 0; s < run_.alike().size(); ++s) {
+            for (const Steps& steps : run_.steps) {
+                if (&steps == &run_.alike() || all_ranks) {
+                    add_times(*steps[s],
+                              [&](std::size_t k, Duration time) { times[k][s].push_back(time); });
                 }
             }
-            result_.collectives[k].wire_us = wire_estimates(by_step, all_ranks);
+        }
+        bool any = false;
+        for (std::size_t k = 0; k < found_.all().size(); ++k) {
+            result_.collectives[k].wire_us = wire_estimates(times[k], all_ranks);
             any |= !result_.collectives[k].wire_us.empty();
         }
         report_wire_times(run_, result_.ranks, any, all_ranks, "all-gather", findings_);
     }
 
-    // How long it ran, or blocked the host that computes.
-    void add_time(const TracedStep& step, std::size_t k, std::vector<Duration>& times) const {
-        const TracedCollective* const one = of_step(step, k);
-        if (one == nullptr || !one->begin) {
-            return;
-        }
-        Duration blocked{0};
+    // How long each ran, or blocked the host that computes.
+    template <typename Add>
+    void add_times(const TracedStep& step, Add add) const {
+        std::vector<Duration> blocked(step.collectives.size(), Duration{0});
         for_each_mark(step, [&](const StepMark& mark) {
-            blocked += step.collective_of(mark) == one ? mark.stall : Duration{0};
+            if (mark.collective >= 0) {
+                blocked[static_cast<std::size_t>(mark.collective)] += mark.stall;
+            }
         });
-        times.push_back(blocked > Duration{0} ? blocked : *one->end - *one->begin);
+        for_each_own(step, [&](std::size_t k, const TracedCollective& one) {
+            if (one.begin) {
+                const auto index = static_cast<std::size_t>(&one - step.collectives.data());
+                add(k, blocked[index] > Duration{0} ? blocked[index] : *one.end - *one.begin);
+            }
+        });
     }
 
     // As the simulator counts it.

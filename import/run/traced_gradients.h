@@ -8,12 +8,14 @@
 
 #include "import/run/traced_run.h"
 #include "import/source/findings.h"
+#include "sim/link/network/algorithm.h"
 #include "sim/workload/workload.h"
 
 namespace bucketwise {
 
 // One all-reduce of gradients, alike in every step.
 struct TracedAllReduce {
+    static constexpr CollectiveKind kind = CollectiveKind::all_reduce;
     Bytes bytes;
     Duration start{0};                 // median over the steps, from the start of the step
     std::vector<double> wire_us = {};  // estimates of what it takes once every rank is there
