@@ -13,6 +13,7 @@
 
 #include "sim/plan/strategy.h"
 #include "tests/cli/process.h"
+#include "tests/cli/sharded_scenario_text.h"
 #include "tests/shell_line.h"
 
 namespace bucketwise {
@@ -819,17 +820,6 @@ TEST_CASE("a store that ranks cannot meet in is bad input") {
 }
 
 // --- parameters that are sharded ---
-
-const std::string sharded_scenario_text = R"({
-    "name": "three layers",
-    "workload": {"forward_ms": 0.2, "backward_ms": 0.4, "gradients": [
-        {"name": "embed.weight", "numel": 21, "dtype": "float32", "ready_ms": 0.4},
-        {"name": "layers.0.weight", "numel": 35, "dtype": "float32", "ready_ms": 0.3},
-        {"name": "layers.1.weight", "numel": 35, "dtype": "float32", "ready_ms": 0.2},
-        {"name": "layers.2.weight", "numel": 35, "dtype": "float32", "ready_ms": 0.1}]},
-    "cluster": {"ranks": 2, "link": {"name": "some", "algorithm": "ring",
-        "segments": [{"latency_us": 20, "bandwidth_gb_per_s": 1}]}},
-    "sync": {"strategy": "fsdp", "sharding": {"asynchronous_unshard": true}}})";
 
 // What was measured gives the link and the computing, and each setting is predicted with them.
 void check_predicted(const TestFolder& folder, const std::string& file, std::size_t settings) {

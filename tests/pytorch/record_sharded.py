@@ -20,8 +20,9 @@ import platform
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
+
+from two_ranks import code_of
 
 MODELS = ["perceptron", "decoder", "decoder_tied", "convolutional", "encoder_decoder", "nested"]
 MICRO_STEPS = 3
@@ -392,16 +393,7 @@ def run_ranks(ranks, models, folder):
     arguments = [sys.executable, __file__, "--models", ",".join(models), "-o", str(output)]
     arguments += ["--store", str(folder / f"store{ranks}"), "--ranks", str(ranks)]
     processes = [subprocess.Popen([*arguments, "--rank", str(rank)]) for rank in range(ranks)]
-    deadline = time.monotonic() + LONGEST_S
-    try:
-        while any(p.poll() is None for p in processes) and not any(p.poll() for p in processes):
-            assert time.monotonic() < deadline, "ranks hang"
-            time.sleep(0.1)
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
-    if any(process.returncode for process in processes):
+    if code_of(processes, LONGEST_S) != 0:
         sys.exit("record_sharded: a rank failed")
     return json.loads(output.read_text())
 

@@ -16,7 +16,6 @@ import os
 import re
 import sys
 import tempfile
-import time
 from pathlib import Path
 from subprocess import Popen
 
@@ -24,6 +23,7 @@ HERE = Path(__file__).resolve()
 sys.path.insert(0, str(HERE.parent))
 sys.path.insert(0, str(HERE.parents[1] / "data/traces"))
 from record_sharded import LONGEST_S, MODELS, SKIPPED, Training, cases, groups_in_turn, set_prefetch  # noqa: E402
+from two_ranks import code_of  # noqa: E402
 
 STORED = {
     "perceptron": (
@@ -121,16 +121,7 @@ def run_ranks(ranks, folder, everything):
         extra = ["--all"] if everything else []
         command = [sys.executable, str(HERE), "-o", str(folder), *extra, "--store", f"{scratch}/store"]
         running = [Popen([*command, "--rank", str(rank), "--ranks", str(ranks)]) for rank in range(ranks)]
-        deadline = time.monotonic() + LONGEST_S
-        try:
-            while any(each.poll() is None for each in running) and not any(each.poll() for each in running):
-                assert time.monotonic() < deadline, "ranks hang"
-                time.sleep(0.1)
-        finally:
-            for each in running:
-                each.kill()
-                each.wait()
-        assert not any(each.returncode for each in running), "a rank failed"
+        assert code_of(running, LONGEST_S) == 0, "a rank failed"
 
 
 def main():

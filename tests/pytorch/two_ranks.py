@@ -1,4 +1,4 @@
-"""Two processes of a script that meet over loopback, and what both find of what a training leaves in a process."""
+"""Processes of a script that meet over loopback, mostly two, and what they find of what a training leaves in a process."""
 
 import socket
 import subprocess
@@ -16,8 +16,12 @@ def run_both(script, arguments, folder):
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     command = [sys.executable, script, *arguments]
-    ranks = [subprocess.Popen([*map(str, command), str(rank), str(port), str(folder)]) for rank in range(RANKS)]
-    deadline = time.monotonic() + LONGEST_S
+    return code_of([subprocess.Popen([*map(str, command), str(rank), str(port), str(folder)]) for rank in range(RANKS)])
+
+
+def code_of(ranks, longest_s=LONGEST_S):
+    """Waits for processes, and ends all once one fails. Returns an exit code, 0 if all end well."""
+    deadline = time.monotonic() + longest_s
     try:
         while any(rank.poll() is None for rank in ranks) and not any(rank.poll() for rank in ranks):
             assert time.monotonic() < deadline, "ranks hang"

@@ -12,6 +12,7 @@
 
 #include "tests/catch.h"
 #include "tests/cli/process.h"
+#include "tests/cli/sharded_scenario_text.h"
 #include "tests/contains.h"
 #include "tests/hw/gloo/gloo_ranks.h"
 
@@ -105,17 +106,6 @@ TEST_CASE("ranks share a GPU only when told to, and then every record says so", 
     CHECK(fitted["ctas"] == 4);
     CHECK(run({program, "predict", two_buckets, "--link", link}).exit_code == 0);
 }
-
-const char* const sharded_scenario_text = R"({
-    "name": "three layers",
-    "workload": {"forward_ms": 0.2, "backward_ms": 0.4, "gradients": [
-        {"name": "embed.weight", "numel": 21, "dtype": "float32", "ready_ms": 0.4},
-        {"name": "layers.0.weight", "numel": 35, "dtype": "float32", "ready_ms": 0.3},
-        {"name": "layers.1.weight", "numel": 35, "dtype": "float32", "ready_ms": 0.2},
-        {"name": "layers.2.weight", "numel": 35, "dtype": "float32", "ready_ms": 0.1}]},
-    "cluster": {"ranks": 2, "link": {"name": "some", "algorithm": "ring",
-        "segments": [{"latency_us": 20, "bandwidth_gb_per_s": 1}]}},
-    "sync": {"strategy": "fsdp"}})";
 
 TEST_CASE("sharded steps on GPUs are measured, calibrated and compared", "[program]") {
     struct Strategy {
