@@ -184,6 +184,14 @@ Bytes copied_bytes(const Scenario& scenario, StepInput input, bool on_host) {
 
 void set_copy_bandwidth(const std::vector<Round>& rounds, const Scenario& scenario,
                         const StepInput& input, bool on_host, ComputeFit& fit) {
+    const bool within_collectives =
+        scenario.sharding && scenario.sharding->strategy == ShardedStrategy::zero3;
+    if (within_collectives && !on_host) {
+        fit.warnings.emplace_back(
+            "on a GPU nothing tells what stage 3's collectives take to copy, which is left to the "
+            "scenario's device");
+        return;
+    }
     const Bytes copied = copied_bytes(scenario, input, on_host);
     if (copied.count == 0) {
         return;

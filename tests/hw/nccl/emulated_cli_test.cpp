@@ -156,6 +156,10 @@ TEST_CASE("sharded steps on GPUs are measured, calibrated and compared", "[progr
                                     "--scenario-output", calibrated});
         CHECK(fitted.exit_code == 0);
         CHECK_FALSE(contains(fitted.output, "no contention was measured"));
+        // Which of stage 3's are within collectives.
+        const bool tells_copies = !contains(strategy.sync, "zero3");
+        CHECK(contains(fitted.output, "copies of buckets: ") == tells_copies);
+        CHECK(contains(fitted.output, "nothing tells what stage 3's") != tells_copies);
         const std::string compared = folder.file("compared.json");
         CHECK(run({program, "compare", calibrated, "--measurements", file, "-o", compared})
                   .exit_code == 0);
