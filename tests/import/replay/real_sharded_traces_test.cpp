@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
+#include <limits>
 #include <set>
 #include <string>
 #include <utility>
@@ -179,6 +180,37 @@ TEST_CASE("a real step of FSDP2 replays as long as it took", "[kineto]") {
     CHECK(to_ms(account.communicating) ==
           Approx(to_ms(replayed.traced_account.communicating)).epsilon(0.15));
     CHECK(to_ms(account.step()) == Approx(to_ms(replayed.step)).epsilon(0.01));
+}
+
+// In us, in the step in which that is shortest.
+double shortest_stall_us(const TracedRun& run, std::size_t collective) {
+    double shortest = std::numeric_limits<double>::infinity();
+    for (const TracedStep* step : run.alike()) {
+        double stall = 0;
+        for (const std::vector<StepMark>* pass : {&step->forward, &step->backward}) {
+            for (const StepMark& mark : *pass) {
+                const bool is_its = step->collective_of(mark) == &step->collectives[collective];
+                stall += is_its ? to_us(mark.stall) : 0;
+            }
+        }
+        shortest = std::min(shortest, stall);
+    }
+    return shortest;
+}
+
+TEST_CASE("of one rank's trace the shortest time that a collective blocks the host is the wire's",
+          "[kineto]") {
+    const TraceImport imported =
+        import_trace({stored_rank("fsdp2/traces/wide_one_layer_per_group.0")}, {});
+    const std::vector<TracedShardCollective>& collectives = imported.sharding->collectives;
+    // All of its steps' are FSDP2's: two gathers of each layer and one of the root, five
+    // reductions.
+    REQUIRE(collectives.size() == 14);
+    REQUIRE(imported.run->first().collectives.size() == 14);
+    for (std::size_t k = 0; k < collectives.size(); ++k) {
+        REQUIRE(collectives[k].wire_us.size() == 1);
+        CHECK(collectives[k].wire_us[0] == Approx(shortest_stall_us(*imported.run, k)));
+    }
 }
 
 // Without what the host waits for late ranks it was 29 % too short. Its steps differ by half.
