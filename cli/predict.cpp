@@ -22,10 +22,8 @@
 #include "sim/optimum/optimal_plan.h"
 #include "sim/plan/setting_place.h"
 #include "sim/plan/strategy.h"
-#include "sim/predict/local_steps.h"
 #include "sim/predict/percentiles.h"
 #include "sim/predict/prediction.h"
-#include "sim/report/local_steps_report.h"
 #include "sim/report/optimal_report.h"
 #include "sim/report/prediction_json.h"
 #include "sim/report/report.h"
@@ -89,12 +87,6 @@ po::options_description predict_options() {
          {"compare-strategies",
           "also the same step with other strategies, between commas: ddp, fsdp, hsdp, zero3, each "
           "with its best setting"},
-         {"local-steps",
-          "also how many steps ranks train apart (local SGD, DiLoCo) before averaging their "
-          "parameters costs at most this share of a step, such as 5%"},
-         {"fragments",
-          "with --local-steps: parameters are sent in so many parts, each while the next steps "
-          "compute (streaming DiLoCo); 1 if left out: at once, which is waited for"},
          {"framework", "the same of one framework, such as deepspeed_zero2=0.14.2", many_values},
          {"json", "write the prediction as JSON; - is standard output"},
          {"trace", "write the advised step as a trace for ui.perfetto.dev; - is standard output"},
@@ -143,21 +135,6 @@ std::optional<std::int64_t> requested_draws(const po::variables_map& values,
                          scenario.variation ? "none above 0" : "none");
     }
     return optional_number(values, "draws", {1, most_draws}).value_or(default_draws);
-}
-
-// None: not asked for.
-std::optional<LocalStepsRequest> requested_local_steps(const po::variables_map& values) {
-    constexpr std::int64_t most_fragments = 1'000;
-    if (values.count("local-steps") == 0) {
-        if (values.count("fragments") != 0) {
-            throw UsageError{"--fragments: expected --local-steps beside it, got none"};
-        }
-        return std::nullopt;
-    }
-    LocalStepsRequest request;
-    request.share = share_value(values, "local-steps", {0.0001, 0.9999});
-    request.fragments = optional_number(values, "fragments", {1, most_fragments}).value_or(1);
-    return request;
 }
 
 // "NAME" or "NAME=VERSION".
@@ -291,10 +268,6 @@ int run_predict(const CommandLine& line) {
         optimum = optimal_plan_with_progress(scenario, input, prediction);
     }
     const std::vector<StrategyRow> compared = compared_strategies(values, scenario);
-    std::optional<LocalSteps> local;
-    if (const auto request = requested_local_steps(values)) {
-        local = local_steps(input, *request);
-    }
     std::vector<OutputText> outputs;
     if (values.count("json") != 0) {
         Json json = to_json(scenario, prediction, settings, ends);
@@ -307,9 +280,6 @@ int run_predict(const CommandLine& line) {
         if (!compared.empty()) {
             json["strategies"] = to_json(compared);
         }
-        if (local) {
-            json["local_steps"] = to_json(*local);
-        }
         outputs.push_back({text_value(values, "json"), json_text(json)});
     }
     if (values.count("trace") != 0) {
@@ -321,8 +291,7 @@ int run_predict(const CommandLine& line) {
                                        ends, detail) +
                                (percentiles ? text_of(*percentiles) : "") +
                                (optimum ? optimal_text(scenario, *optimum) : "") +
-                               (compared.empty() ? "" : comparison_text(compared)) +
-                               (local ? local_steps_text(*local) : ""));
+                               (compared.empty() ? "" : comparison_text(compared)));
     return exit_done;
 }
 

@@ -34,8 +34,7 @@ void refuse_options_about_caps(const po::variables_map& values, const Scenario& 
     if (!values["bucket-cap"].defaulted()) {
         refuse("bucket-cap");
     }
-    for (const char* option :
-         {"local-steps", "fragments", "for", "framework", "percentiles", "draws"}) {
+    for (const char* option : {"for", "framework", "percentiles", "draws"}) {
         if (values.count(option) != 0) {
             refuse(option);
         }

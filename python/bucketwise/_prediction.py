@@ -96,8 +96,7 @@ def predict(scenario: Document, *, bucket_cap: str | float | Sequence[str | floa
             ranks: int | None = None, device: str | None = None, batch: int | None = None, dtype: str | None = None,
             plan: str | None = None, for_: str | Sequence[str] | None = None, framework: str | None = None,
             trace: str | None = None, percentiles: bool = False, draws: int | None = None,
-            nccl_version: str | None = None, compare_strategies: str | Sequence[str] | None = None,
-            local_steps: str | None = None, fragments: int | None = None) -> Prediction:
+            nccl_version: str | None = None, compare_strategies: str | Sequence[str] | None = None) -> Prediction:
     """What `bucketwise predict SCENARIO --json -` says; an option is what the command line calls it.
 
     `scenario` is a file, a model's name, or, as a mapping, what a file holds; `link` a file, a preset's name, or what a
@@ -108,5 +107,5 @@ def predict(scenario: Document, *, bucket_cap: str | float | Sequence[str | floa
     options = {"bucket_cap": bucket_cap, "link": link, "strategy": strategy, "set": set, "ranks": ranks,
                "device": device, "batch": batch, "dtype": dtype, "plan": plan, "for": for_, "framework": framework,
                "trace": trace, "percentiles": percentiles, "draws": draws, "nccl_version": nccl_version,
-               "compare_strategies": compare_strategies, "local_steps": local_steps, "fragments": fragments}
+               "compare_strategies": compare_strategies}
     return Prediction.of(json.loads(run("predict", scenario, {**options, "json": "-"})))
