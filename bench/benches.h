@@ -9,11 +9,9 @@ namespace bucketwise {
 int run_bench_allreduce(const CommandLine& line);
 int run_bench_allgather(const CommandLine& line);
 int run_bench_reducescatter(const CommandLine& line);
-int run_bench_compute(const CommandLine& line);
 int run_bench_bucketed(const CommandLine& line);
 int run_bench_compare_ddp(const CommandLine& line);
 int run_bench_ddp_strategies(const CommandLine& line);
-int run_bench_copies(const CommandLine& line);
 int run_bench_training(const CommandLine& line);
 int run_bench_syncbn(const CommandLine& line);
 
@@ -22,8 +20,6 @@ CommandHelp bench_allgather_help();
 CommandHelp bench_reducescatter_help();
 CommandHelp bench_bucketed_help();
 CommandHelp bench_compare_ddp_help();
-CommandHelp bench_compute_help();
-CommandHelp bench_copies_help();
 CommandHelp bench_ddp_strategies_help();
 CommandHelp bench_syncbn_help();
 CommandHelp bench_training_help();

@@ -116,7 +116,7 @@ constexpr CommandGroup import_group{.name = "import",
                                     .text = import_text,
                                     .commands = import_entries};
 
-constexpr std::array<CommandEntry, 10> bench_entries{{
+constexpr std::array<CommandEntry, 8> bench_entries{{
     {"allreduce", "time, memory and exactness of all-reduces, by algorithm, size and ranks",
      run_bench_allreduce, bench_allreduce_help},
     {"allgather", "the same of all-gathers", run_bench_allgather, bench_allgather_help},
@@ -126,10 +126,6 @@ constexpr std::array<CommandEntry, 10> bench_entries{{
      bench_bucketed_help},
     {"compare-ddp", "DistributedDataParallel beside Python reductions (PyTorch's ddp/compare)",
      run_bench_compare_ddp, bench_compare_ddp_help},
-    {"compute", "one rank's step without communication, predicted and measured, layer by layer",
-     run_bench_compute, bench_compute_help},
-    {"copies", "what packing gradients into a bucket costs beside a plain copy", run_bench_copies,
-     bench_copies_help},
     {"ddp-strategies", "naive, flat and overlapped synchronisation (CS336)",
      run_bench_ddp_strategies, bench_ddp_strategies_help},
     {"syncbn", "a BatchNorm layer synchronised over ranks, by implementation, batch and width",

@@ -86,17 +86,20 @@ if command -v compute-sanitizer > /dev/null; then
     part memcheck 90 compute-sanitizer --tool memcheck --error-exitcode 3 \
         "$programs/bucketwise_gpu_tests" "[kernels]"
 fi
-for cast in float32 bfloat16; do
-    part "copies_$cast" 30 "$bucketwise" bench copies --backend nccl --bytes 64MiB,256MiB \
-        --tensor-elements 256,1024,4096,16384,262144 --bucket-dtype "$cast" --rounds 10 --format csv
+# One rank by itself: each operation, its launch, and all copies.
+compute() {
+    local name=$1
+    shift
+    part "$name" 40 "$bucketwise" measure "$scenarios/gpt2_h200.json" --backend nccl --ranks 1 --protocols compute \
+        --rounds 10 --output "$folder/$name.jsonl" "$@"
+}
+for fused in false true; do
+    compute "copies_fused_$fused" --set "/sync/fused_copies=$fused"
 done
-part compute_launch_bound 30 "$bucketwise" bench compute "$scenarios/gpt2_h200.json" --backend nccl \
-    --set /workload/batch=1 --set /workload/sequence_length=16 --format json
-part compute_as_graph 30 "$bucketwise" bench compute "$scenarios/gpt2_h200.json" --backend nccl \
-    --set /workload/batch=1 --set /workload/sequence_length=16 --set /step/cuda_graph=true --format json
+compute compute_launch_bound --set /workload/batch=1 --set /workload/sequence_length=16
+compute compute_as_graph --set /workload/batch=1 --set /workload/sequence_length=16 --set /step/cuda_graph=true
 for arithmetic in float32 tfloat32 bfloat16; do
-    part "compute_bound_$arithmetic" 40 "$bucketwise" bench compute "$scenarios/gpt2_h200.json" --backend nccl \
-        --rounds 10 --set "/workload/arithmetic=$arithmetic" --format json
+    compute "compute_bound_$arithmetic" --set "/workload/arithmetic=$arithmetic"
 done
 part allreduce 60 "$bucketwise" bench allreduce --backend nccl "${ranks[@]}" --bytes 8B,1KiB,64KiB,1MiB,16MiB,128MiB \
     --rounds 3 --format nccl-tests --output "$folder/allreduce.jsonl"

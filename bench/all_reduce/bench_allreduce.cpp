@@ -1,6 +1,6 @@
 // bucketwise bench allreduce, allgather and reducescatter: the time, memory and exactness of
-// collectives on real ranks, for several algorithms, sizes and numbers of ranks; what a link says
-// they are; and of all-reduces what others published.
+// collectives on real ranks, by algorithm, size and number of ranks, beside a link's simulation and
+// published all-reduces.
 #include <algorithm>
 #include <array>
 #include <functional>
@@ -13,13 +13,10 @@
 #include <fmt/format.h>
 
 #include "bench/all_reduce/options.h"
-#include "bench/all_reduce/report.h"
 #include "bench/benches.h"
 #include "cli/ranks/measurement_file.h"
 #include "cli/ranks/temporary_folder.h"
-#include "cli/shell/exit_codes.h"
 #include "cli/shell/files.h"
-#include "cli/shell/option_values.h"
 #include "cli/shell/size.h"
 #include "hw/measure/measurer.h"
 #include "hw/rank/isolated_messages.h"
@@ -28,22 +25,20 @@
 namespace bucketwise {
 namespace {
 
-// One algorithm on the ranks that are started together: how they measure it.
-RankJob job_of(const BenchAllReduceOptions& options, std::int64_t ranks,
+RankJob job_of(const AllReduceOptions& options, std::int64_t ranks,
                AllReduceImplementation implementation) {
     RankJob job = job_of(options, ranks);
     job.request.implementation = implementation;
     return job;
 }
 
-// All sizes of one algorithm on the ranks that were started together.
+// --- one world: all sizes of one algorithm on ranks that were started together -------------------
+
 class AllReduceWorld {
   public:
-    AllReduceWorld(const BenchAllReduceOptions& options, const RankJob& job, RankSession& session)
+    AllReduceWorld(const AllReduceOptions& options, const RankJob& job, RankSession& session)
         : options_(options),
           job_(job),
-          label_(fmt::format("{} on {}", name_of(job.request.implementation),
-                             text_of_ranks(job.ranks))),
           session_(session),
           messages_(session.connection().messages()) {
         const std::int64_t items = std::ssize(options.sizes) * options.rounds;
@@ -57,7 +52,11 @@ class AllReduceWorld {
     }
 
     void run() {
-        meet_in_memory();
+        // The first message, of one element, brings into memory the code, stacks and connections
+        // that any all-reduce needs. Later additions are the messages and their sums.
+        session_.control().barrier();
+        static_cast<void>(messages_->measure({element_size(options_.dtype), options_.dtype}, 1));
+        memory_before_bytes_ = messages_->peak_memory_bytes();
         for (const Bytes size : options_.sizes) {
             first_sums_.push_back(sum_once(size));
         }
@@ -76,16 +75,8 @@ class AllReduceWorld {
         std::int64_t memory_before_bytes = 0;  // of the rank with that peak
     };
 
-    // Code, stacks and connections that any all-reduce needs come into memory with the first, of
-    // one element; what is added later is the messages and their summing.
-    void meet_in_memory() {
-        session_.control().barrier();
-        static_cast<void>(messages_->measure({element_size(options_.dtype), options_.dtype}, 1));
-        memory_before_bytes_ = messages_->peak_memory_bytes();
-    }
-
-    // Warms up, and checks every element of the sum: once per size, because that takes longer than
-    // summing where ranks share cores. Sizes come here in rising order, so that the peak of memory
+    // Warms up, and checks every element of the sum: once per size, because the check takes longer
+    // than the sum where ranks share cores. Sizes come in rising order, so that the peak of memory
     // so far belongs to this one.
     FirstSum sum_once(Bytes size) {
         session_.show("warming up: " + label_of(size));
@@ -108,17 +99,18 @@ class AllReduceWorld {
         return first;
     }
 
-    // One more than counts comes first: the sizes before have left the caches to others. Who says
-    // nothing for long is taken for hung.
+    // The first one does not count: the sizes before have left the caches to others. A rank that
+    // shows nothing for long counts as hung.
     void measure(std::int64_t round, std::size_t item) {
-        const Bytes size = options_.sizes[item];
+        const Message message = message_of(options_.sizes[item]);
         session_.control().barrier();
-        const std::int64_t iterations = options_.iterations.value_or(iterations_for(size));
+        const std::int64_t iterations =
+            options_.iterations.value_or(iterations_for(options_.sizes[item]));
         std::vector<Duration> times =
-            messages_->repeat(message_of(size), iterations + 1, [&] { session_.show_again(); });
+            messages_->repeat(message, iterations + 1, [&] { session_.show_again(); });
         times.erase(times.begin());
         const AllReduceRecord record{.transport = transport_of(job_),
-                                     .size = message_of(size).size,
+                                     .size = message.size,
                                      .dtype = options_.dtype,
                                      .round = round,
                                      .samples_us = session_.slowest_us(times),
@@ -139,97 +131,78 @@ class AllReduceWorld {
     }
 
     [[nodiscard]] std::string label_of(Bytes size) const {
-        return fmt::format("{}, {}", label_, message_text(size));
+        return fmt::format("{} on {}, {}", name_of(job_.request.implementation),
+                           text_of_ranks(job_.ranks), message_text(size));
     }
 
-    const BenchAllReduceOptions& options_;
+    const AllReduceOptions& options_;
     const RankJob& job_;
-    std::string label_;
     RankSession& session_;
     std::vector<FirstSum> first_sums_;  // by item
     std::int64_t memory_before_bytes_ = 0;
     std::unique_ptr<MessageDevice> messages_;
 };
 
-// Worlds do not share a store's keys.
-void run_world(const BenchAllReduceOptions& options, const RankIdentity& identity,
-               AllReduceImplementation implementation, const RankSession::Show& show,
-               const RankSession::Keep& keep) {
-    const RankJob job = job_of(options, identity.ranks, implementation);
-    RankSession session = meet(job, identity, show, keep, name_of(implementation));
-    AllReduceWorld world(options, job, session);
-    EnvironmentRecord environment = environment_of(job, identity, session);
-    environment.command = passed_on_command(options.command);
-    session.keep({environment});
-    world.run();
-}
+// --- a rank --------------------------------------------------------------------------------------
 
-// This process is of one world, and the launcher reads the file.
-void run_for_launcher(const BenchAllReduceOptions& options, const RankIdentity& identity,
-                      const RankSession::Show& show) {
-    const auto implementation = choice_named(environment_variable(algorithm_variable).value_or(""),
-                                             options.algorithms, algorithm_variable);
-    std::optional<MeasurementFile> file;
-    if (identity.rank == 0) {
-        file.emplace(environment_variable(output_variable).value_or(""));
-    }
-    run_world(options, identity, implementation, show,
-              [&](const std::vector<Measurement>& records) { file->append(records); });
-}
-
-// What all worlds measured, on rank 0.
-std::vector<Measurement> run_all(const BenchAllReduceOptions& options, const RankIdentity& identity,
-                                 const RankSession::Show& show) {
-    std::optional<MeasurementFile> file;
-    if (identity.rank == 0 && !options.output.empty()) {
-        check_measurement_output(options.output, false);
-        file.emplace(options.output);
-    }
-    std::vector<Measurement> all;
-    for (const AllReduceImplementation implementation : options.algorithms) {
-        run_world(options, identity, implementation, show,
-                  [&](const std::vector<Measurement>& records) {
-                      all.insert(all.end(), records.begin(), records.end());
-                      if (file) {
-                          file->append(records);
-                      }
-                  });
-    }
-    return all;
-}
-
-// Our launcher says which algorithm this rank is for and reads its file. Under another launcher the
-// ranks run one algorithm after another, and rank 0 prints the table.
-int run_as_rank(const BenchAllReduceOptions& options, const RankIdentity& identity) {
+// Our launcher names this rank's algorithm, and reads its file. Under another launcher the ranks
+// run one algorithm after another, and rank 0 prints the table.
+int run_as_rank(const AllReduceOptions& options, const RankIdentity& identity) {
     return run_rank(identity, [&](const LauncherReport& report) {
-        std::vector<Measurement> records;
+        const bool own = is_own_rank(identity);
+        std::vector<AllReduceImplementation> algorithms = options.algorithms;
+        std::string path = options.output;
+        if (own) {
+            algorithms = {choice_named(environment_variable(algorithm_variable).value_or(""),
+                                       options.algorithms, algorithm_variable)};
+            path = environment_variable(output_variable).value_or("");
+        }
+        std::optional<MeasurementFile> file;
+        if (identity.rank == 0 && (own || !path.empty())) {
+            if (!own) {
+                check_measurement_output(path, false);
+            }
+            file.emplace(path);
+        }
+        std::vector<Measurement> all;
+        const auto keep = [&](const std::vector<Measurement>& records) {
+            all.insert(all.end(), records.begin(), records.end());
+            if (file) {
+                file->append(records);
+            }
+        };
         {
             ProgressReporter show(report, identity);
-            if (is_own_rank(identity)) {
-                return run_for_launcher(options, identity, std::ref(show));
+            for (const AllReduceImplementation implementation : algorithms) {
+                const RankJob job = job_of(options, identity.ranks, implementation);
+                // Worlds have a store's keys of their own.
+                RankSession session =
+                    meet(job, identity, std::ref(show), keep, name_of(implementation));
+                AllReduceWorld world(options, job, session);
+                EnvironmentRecord environment = environment_of(job, identity, session);
+                environment.command = passed_on_command(options.command);
+                session.keep({environment});
+                world.run();
             }
-            records = run_all(options, identity, std::ref(show));
         }
-        if (identity.rank == 0) {
-            write_output("-", bench_allreduce_result(options, records));
+        if (!own && identity.rank == 0) {
+            write_output("-", all_reduce_report(options, all));
         }
     });
 }
 
-// --- the launcher ---
+// --- the launcher --------------------------------------------------------------------------------
 
-// Every algorithm and number of ranks in processes of its own, one world after another. Returns
-// why it ended early, if it did.
-std::optional<std::string> launch_worlds(const BenchAllReduceOptions& options,
-                                         const std::string& file) {
+// Every algorithm and number of ranks runs in processes of its own, one world after another.
+// Returns the failure that ended it early, if one did.
+std::optional<std::string> launch_worlds(const AllReduceOptions& options, const std::string& file) {
     MeasureProgress line;
     for (const std::int64_t ranks : options.ranks) {
         for (const AllReduceImplementation implementation : options.algorithms) {
             const std::string name(name_of(implementation));
-            const std::optional<LaunchFailure> failure =
-                launch_job(job_of(options, ranks, implementation),
-                           {{algorithm_variable, name}, {output_variable, file}}, line);
-            if (failure) {
+            if (const auto failure =
+                    launch_job(job_of(options, ranks, implementation),
+                               {{algorithm_variable, name}, {output_variable, file}}, line)) {
                 return fmt::format("{} ({} on {})", text_of(*failure), name, text_of_ranks(ranks));
             }
         }
@@ -237,7 +210,7 @@ std::optional<std::string> launch_worlds(const BenchAllReduceOptions& options,
     return std::nullopt;
 }
 
-int run_launcher(const BenchAllReduceOptions& options) {
+int run_launcher(const AllReduceOptions& options) {
     const TemporaryFolder folder;
     const std::string file = options.output.empty() ? folder.path() + "/records" : options.output;
     check_measurement_output(file, false);
@@ -245,9 +218,9 @@ int run_launcher(const BenchAllReduceOptions& options) {
     output.hand_over();
     const std::optional<std::string> failure = launch_worlds(options, file);
     output.take_back();
-    // What was measured before a failure still counts.
+    // The records before a failure still count.
     if (output.is_in_place()) {
-        write_output("-", bench_allreduce_result(options, read_measurements(file).records));
+        write_output("-", all_reduce_report(options, read_measurements(file).records));
     }
     if (failure) {
         throw std::runtime_error(*failure);
@@ -256,30 +229,39 @@ int run_launcher(const BenchAllReduceOptions& options) {
     return exit_done;
 }
 
-int run_bench(CollectiveKind kind, const CommandLine& line) {
+int run_kind(CollectiveKind kind, const CommandLine& line) {
     const std::optional<RankIdentity> identity = rank_from_environment(environment_variable);
-    const BenchAllReduceOptions options = bench_allreduce_options(kind, line, identity);
-    if (!options.measure) {
-        if (!identity || identity->rank == 0) {
-            write_output("-", bench_allreduce_result(options, {}));
-        }
-        return exit_done;
+    const AllReduceOptions options = all_reduce_options(kind, line, identity);
+    if (options.backend != nullptr) {
+        return identity ? run_as_rank(options, *identity) : run_launcher(options);
     }
-    return identity ? run_as_rank(options, *identity) : run_launcher(options);
+    if (!identity || identity->rank == 0) {
+        write_output("-", all_reduce_report(options, {}));
+    }
+    return exit_done;
 }
 
 }  // namespace
 
+CommandHelp bench_allreduce_help() {
+    return all_reduce_help(CollectiveKind::all_reduce);
+}
 int run_bench_allreduce(const CommandLine& line) {
-    return run_bench(CollectiveKind::all_reduce, line);
+    return run_kind(CollectiveKind::all_reduce, line);
 }
 
+CommandHelp bench_allgather_help() {
+    return all_reduce_help(CollectiveKind::all_gather);
+}
 int run_bench_allgather(const CommandLine& line) {
-    return run_bench(CollectiveKind::all_gather, line);
+    return run_kind(CollectiveKind::all_gather, line);
 }
 
+CommandHelp bench_reducescatter_help() {
+    return all_reduce_help(CollectiveKind::reduce_scatter);
+}
 int run_bench_reducescatter(const CommandLine& line) {
-    return run_bench(CollectiveKind::reduce_scatter, line);
+    return run_kind(CollectiveKind::reduce_scatter, line);
 }
 
 }  // namespace bucketwise

@@ -1,71 +1,64 @@
-// The tables of nccl-tests' all_reduce_perf, all_gather_perf and reduce_scatter_perf, for those who
-// have readers of them.
+// The tables of nccl-tests' all_reduce_perf, all_gather_perf and reduce_scatter_perf, for readers
+// of those.
+#include <algorithm>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include <fmt/format.h>
 
-#include "bench/all_reduce/report.h"
-#include "sim/base/dtype.h"
+#include "bench/all_reduce/options.h"
 #include "sim/base/names.h"
+#include "sim/base/statistics.h"
 
 namespace bucketwise {
 namespace {
 
-// As DType declares them.
+// In the order of DType.
 constexpr auto nccl_types = names("float", "half", "bfloat16", "double");
 
-// nccl-tests: seven columns, with fewer decimals the larger the number is.
-std::string nccl_time(double us) {
-    return us >= 10'000 ? fmt::format("{:7.0f}", us)
-           : us >= 100  ? fmt::format("{:7.1f}", us)
-                        : fmt::format("{:7.2f}", us);
-}
-
-// Of a kind with parts nccl-tests counts the elements of one (src/all_gather.cu, getCollByteCount).
-std::int64_t nccl_count(const AllReduceRow& row) {
-    const std::int64_t elements = row.place.size.count / element_size(row.dtype).count;
-    return row.kind == CollectiveKind::all_reduce ? elements : elements / row.place.ranks;
-}
-
-// We work in place only. nccl-tests always measures both ways, so it has no sign for a time that
-// is missing (its N/A is one of #wrong alone), and most of who reads its tables read the left half
-// as numbers. So both halves show the one measurement, and the block says so above the table.
+// We work in place only. nccl-tests always measures both ways, so it has no sign for a missing time
+// (its N/A is one of #wrong alone), and most readers of its tables take the left half for numbers.
+// So both halves show the one measurement, and the block says so above the table. Where a kind has
+// parts, nccl-tests counts the elements of one (src/all_gather.cu, getCollByteCount). Its times
+// have fewer decimals the larger they are.
 std::string nccl_row(const AllReduceRow& row) {
-    const std::string half =
-        fmt::format("  {}  {:6.2f}  {:6.2f}  {:>5}", nccl_time(row.measured->median_us),
-                    algorithm_gb_per_s(row), bus_gb_per_s(row), 0);
+    const std::int64_t elements = row.place.size.count / element_size(row.dtype).count;
+    const bool whole = row.kind == CollectiveKind::all_reduce;
+    const double us = median(row.measured->samples_us);
+    const int decimals = us >= 10'000 ? 0 : us >= 100 ? 1 : 2;
+    const std::string half = fmt::format("  {:7.{}f}  {:6.2f}  {:6.2f}  {:>5}", us, decimals,
+                                         algorithm_gb_per_s(row), bus_gb_per_s(row), 0);
     return fmt::format("{:>12}  {:>12}  {:>8}  {:>6}  {:>6}{}{}\n", row.place.size.count,
-                       nccl_count(row), nccl_types.at(static_cast<std::size_t>(row.dtype)),
+                       whole ? elements : elements / row.place.ranks,
+                       nccl_types.at(static_cast<std::size_t>(row.dtype)),
                        row.kind == CollectiveKind::all_gather ? "none" : "sum", -1, half, half);
 }
 
 // "step: 2(factor)" if each size is so many times the one before; nccl-tests has no lists.
 std::string nccl_step(const std::vector<AllReduceRow>& block) {
-    if (block.size() < 2) {
-        return "0(list)";
-    }
-    const std::int64_t factor = block[1].place.size.count / block[0].place.size.count;
+    const std::int64_t factor =
+        block.size() < 2 ? 0 : block[1].place.size.count / block[0].place.size.count;
     for (std::size_t i = 1; i < block.size(); ++i) {
         if (block[i].place.size.count != factor * block[i - 1].place.size.count) {
             return "0(list)";
         }
     }
-    return fmt::format("{}(factor)", factor);
+    return block.size() < 2 ? "0(list)" : fmt::format("{}(factor)", factor);
 }
 
 std::string nccl_devices(const EnvironmentRecord& environment, std::int64_t ranks) {
     std::string text = "# Using devices\n";
-    const bool on_gpu = !environment.gpu.empty();
     const bool shared = environment.transport.shared_gpu;
+    const std::string device =
+        environment.gpu.empty() ? "[cpu] " + environment.machine.cpu
+                                : "[gpu] " + environment.gpu.substr(0, environment.gpu.find(','));
     const std::int64_t per_host = (ranks + environment.hosts - 1) / environment.hosts;
     for (std::int64_t rank = 0; rank < ranks; ++rank) {
-        // Process ids and bus ids, which a CPU has none of, are not in the records.
+        // Process ids, and bus ids, which a CPU lacks, are not in the records.
         text += fmt::format("#  Rank {:2} Group  0 Pid {:6} on {:>10} device {:2} {}\n", rank, 0,
                             fmt::format("host{:02}", rank / per_host), shared ? 0 : rank % per_host,
-                            on_gpu ? "[gpu] " + environment.gpu.substr(0, environment.gpu.find(','))
-                                   : "[cpu] " + environment.machine.cpu);
+                            device);
     }
     return text + "#\n";
 }
@@ -85,6 +78,7 @@ std::string nccl_heading() {
 std::string nccl_block(const EnvironmentRecord& environment,
                        const std::vector<AllReduceRow>& block) {
     const AllReduceRow& first = block.front();
+    const Transport& transport = first.measured->transport;
     const std::string_view program = first.kind == CollectiveKind::all_reduce ? "all_reduce_perf"
                                      : first.kind == CollectiveKind::all_gather
                                          ? "all_gather_perf"
@@ -95,11 +89,10 @@ std::string nccl_block(const EnvironmentRecord& environment,
         "# Collective test starting: {}\n"
         "# nThread 1 nGpus 1 minBytes {} maxBytes {} step: {} warmup iters: 1 iters: {} agg iters: "
         "1 validation: 1 graph: 0\n#\n",
-        environment.version, first.measured->transport.implementation,
-        first.measured->transport.algorithm, name_of(first.kind), environment.libraries,
-        first.measured->transport.ranks, program, first.place.size.count,
+        environment.version, transport.implementation, transport.algorithm, name_of(first.kind),
+        environment.libraries, transport.ranks, program, first.place.size.count,
         block.back().place.size.count, nccl_step(block), first.measured->samples_us.size());
-    text += nccl_devices(environment, first.measured->transport.ranks) + nccl_heading();
+    text += nccl_devices(environment, transport.ranks) + nccl_heading();
     double sum = 0;
     for (const AllReduceRow& row : block) {
         text += nccl_row(row);
@@ -117,14 +110,12 @@ std::string nccl_block(const EnvironmentRecord& environment,
 std::string nccl_tests_report(const EnvironmentRecord* environment,
                               const std::vector<AllReduceRow>& rows) {
     std::string text;
-    for (std::size_t begin = 0; environment != nullptr && begin < rows.size();) {
-        std::vector<AllReduceRow> block;
-        for (; begin < rows.size() && (block.empty() || rows[begin].measured->transport ==
-                                                            block.front().measured->transport);
-             ++begin) {
-            block.push_back(rows[begin]);
-        }
-        text += nccl_block(*environment, block);
+    for (auto begin = rows.begin(); environment != nullptr && begin != rows.end();) {
+        const auto end = std::find_if(begin, rows.end(), [&](const AllReduceRow& row) {
+            return row.measured->transport != begin->measured->transport;
+        });
+        text += nccl_block(*environment, {begin, end});
+        begin = end;
     }
     return text;
 }

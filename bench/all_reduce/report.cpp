@@ -1,19 +1,17 @@
-#include "bench/all_reduce/report.h"
-
+// The table of bench allreduce and its like: rows measured, simulated and published.
 #include <algorithm>
 #include <cmath>
-#include <functional>
-#include <iterator>
-#include <optional>
+#include <map>
 #include <utility>
+#include <variant>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "cli/shell/result_table.h"
+#include "bench/all_reduce/options.h"
+#include "bench/all_reduce/rows.h"
 #include "cli/shell/size.h"
 #include "hw/record/environment.h"
-#include "sim/base/dtype.h"
 #include "sim/base/statistics.h"
 #include "sim/link/collective.h"
 #include "sim/text/passed_on.h"
@@ -21,285 +19,285 @@
 namespace bucketwise {
 namespace {
 
-constexpr double bytes_per_kib = 1024;
+// --- rows ----------------------------------------------------------------------------------------
 
-using CellOf = std::function<Cell(const AllReduceRow&)>;
-using Columns = std::vector<ColumnOf<AllReduceRow>>;
+// Adds a round to the rounds before it.
+void add_record(AllReduceRow& row, const AllReduceRecord& record) {
+    const Transport& transport = record.transport;
+    if (!row.measured) {
+        const bool library = transport.implementation == "library";
+        row.place = {transport.ranks, record.size,
+                     library ? transport.implementation : transport.algorithm};
+        row.dtype = record.dtype;
+        row.measured = record;
+        return;
+    }
+    AllReduceRecord& all = *row.measured;
+    all.samples_us.insert(all.samples_us.end(), record.samples_us.begin(), record.samples_us.end());
+    all.largest_difference = std::max(all.largest_difference, record.largest_difference);
+    if (record.peak_memory_bytes >= all.peak_memory_bytes) {
+        all.peak_memory_bytes = record.peak_memory_bytes;
+        all.memory_before_bytes = record.memory_before_bytes;
+    }
+}
 
-// What one source says of a row.
-struct Numbers {
-    std::optional<double> us = {};
-    std::optional<double> peak_bytes = {};
-    std::optional<double> added_bytes = {};
-    std::optional<double> difference = {};
-};
+// Null: it is of another kind.
+const AllReduceRecord* record_of(CollectiveKind kind, const Measurement& measurement) {
+    if (kind == CollectiveKind::all_reduce) {
+        return std::get_if<AllReduceRecord>(&measurement);
+    }
+    const auto* other = std::get_if<CollectiveRecord>(&measurement);
+    return other != nullptr && other->kind == kind ? &other->measured : nullptr;
+}
 
-using Source = Numbers (*)(const AllReduceRow&);
-using Number = std::optional<double> Numbers::*;
-
-Numbers measured(const AllReduceRow& row) {
-    Numbers numbers;
-    if (const auto& from = row.measured) {
-        const auto peak = static_cast<double>(from->peak_memory_bytes);
-        numbers = {
-            .us = from->median_us, .peak_bytes = peak, .difference = from->largest_difference};
-        if (from->memory_before_bytes) {
-            numbers.added_bytes = peak - static_cast<double>(*from->memory_before_bytes);
+// Worlds in the order they ran; within each, by size.
+std::vector<AllReduceRow> measured_rows(CollectiveKind kind,
+                                        const std::vector<Measurement>& records) {
+    std::vector<Transport> worlds;
+    std::map<std::pair<std::ptrdiff_t, Bytes>, AllReduceRow> rows;
+    for (const Measurement& measurement : records) {
+        if (const AllReduceRecord* record = record_of(kind, measurement)) {
+            const auto world = std::ranges::find(worlds, record->transport);
+            const std::ptrdiff_t number = world - worlds.begin();
+            if (world == worlds.end()) {
+                worlds.push_back(record->transport);
+            }
+            add_record(rows[{number, record->size}], *record);
         }
     }
-    return numbers;
-}
-
-// What the process had before is measured, and what a message adds simulated.
-Numbers simulated(const AllReduceRow& row) {
-    Numbers numbers;
-    if (const auto& from = row.simulated) {
-        numbers = {.us = from->time_us,
-                   .peak_bytes = from->peak_memory_bytes,
-                   .added_bytes = from->added_memory_bytes,
-                   .difference = from->largest_difference};
-        if (numbers.added_bytes && row.measured && row.measured->memory_before_bytes) {
-            numbers.peak_bytes =
-                *numbers.added_bytes + static_cast<double>(*row.measured->memory_before_bytes);
-        }
+    std::vector<AllReduceRow> list;
+    for (auto& [key, row] : rows) {
+        list.push_back(std::move(row));
     }
-    return numbers;
+    return list;
 }
 
-Numbers published(const AllReduceRow& row) {
-    Numbers numbers;
-    if (const auto& from = row.published) {
-        numbers.difference = from->largest_difference;
-        if (from->time_s) {
-            numbers.us = *from->time_s * 1e6;
-        }
-        if (from->peak_memory_kib) {
-            numbers.peak_bytes = *from->peak_memory_kib * bytes_per_kib;
-        }
-    }
-    return numbers;
-}
-
-CellOf value(Source source, Number number, double factor = 1) {
-    return [=](const AllReduceRow& row) { return cell_of(source(row).*number, factor); };
-}
-
-std::optional<double> error_in(const AllReduceRow& row, Source source, Source truth,
-                               Number number) {
-    return error_of(source(row).*number, truth(row).*number);
-}
-
-CellOf error(Source source, Source truth, Number number, double factor = 1) {
-    return [=](const AllReduceRow& row) {
-        return cell_of(error_in(row, source, truth, number), factor);
-    };
-}
-
-// What else follows from what was measured.
-template <typename Function>
-CellOf of_measured(const Function& function) {
-    return [function](const AllReduceRow& row) {
-        return row.measured ? Cell(function(*row.measured)) : Cell();
-    };
-}
-
-CellOf of_published(std::optional<double> PublishedAllReduce::*member, double factor = 1) {
-    return [=](const AllReduceRow& row) {
-        return row.published ? cell_of((*row.published).*member, factor) : Cell();
-    };
-}
-
-// Columns but those of a row's place are left out where no row has them.
-Columns with_optional(Columns columns, Columns more) {
-    for (ColumnOf<AllReduceRow>& column : more) {
-        column.always = false;
-    }
-    append(columns, more);
-    return columns;
-}
-
-constexpr auto algorithm_cell = [](const AllReduceRow& row) { return row.place.algorithm; };
-constexpr auto ranks_cell = [](const AllReduceRow& row) { return row.place.ranks; };
-
-// --- text ---
-
-CellOf versus_library(const std::vector<AllReduceRow>& rows) {
-    return [&rows](const AllReduceRow& row) -> Cell {
-        for (const AllReduceRow& other : rows) {
-            if (row.measured && other.place.algorithm == "library" &&
-                other.place.size == row.place.size && other.place.ranks == row.place.ranks &&
-                other.measured && other.measured->median_us > 0) {
-                return row.measured->median_us / other.measured->median_us;
+void add_simulated_rows(std::vector<AllReduceRow>& rows, const AllReduceOptions& options) {
+    for (const std::int64_t ranks : options.simulated_ranks) {
+        for (const Bytes size : options.sizes) {
+            for (const SimulatedAlgorithm& algorithm : options.simulation->algorithms) {
+                const AllReducePlace place{ranks, whole_parts(options, size, ranks),
+                                           algorithm.name};
+                if (std::ranges::find(rows, place, &AllReduceRow::place) == rows.end()) {
+                    rows.push_back({.place = place, .dtype = options.dtype});
+                }
             }
         }
-        return {};
-    };
-}
-
-// A single rank moves nothing.
-CellOf bandwidth(double (*gb_per_s)(const AllReduceRow&)) {
-    return [gb_per_s](const AllReduceRow& row) {
-        return row.measured && row.place.ranks > 1 ? Cell(gb_per_s(row)) : Cell();
-    };
-}
-
-constexpr double mib = 1.0 / bytes_per_mib;
-constexpr double percent = 100;
-
-Columns text_columns(const std::vector<AllReduceRow>& rows) {
-    return {
-        {{"", "samples"},
-         of_measured([](const MeasuredAllReduce& m) { return std::ssize(m.samples_us); })},
-        {{"", "median us", 1}, value(measured, &Numbers::us)},
-        {{"", "p90 us", 1},
-         of_measured([](const MeasuredAllReduce& m) { return quantile(m.samples_us, 0.9); })},
-        {{"", "alg GB/s", 3}, bandwidth(algorithm_gb_per_s)},
-        {{"", "bus GB/s", 3}, bandwidth(bus_gb_per_s)},
-        {{"", "time/\nlibrary", 2}, versus_library(rows)},
-        {{"", "peak MiB", 1}, value(measured, &Numbers::peak_bytes, mib)},
-        {{"", "added MiB", 2}, value(measured, &Numbers::added_bytes, mib)},
-        {{"", "difference", -2}, value(measured, &Numbers::difference)},
-        {{"", "simulated\nus", 1}, value(simulated, &Numbers::us)},
-        {{"", "to measured\n%", 1}, error(simulated, measured, &Numbers::us, percent)},
-        {{"", "simulated\npeak MiB", 1}, value(simulated, &Numbers::peak_bytes, mib)},
-        {{"", "to measured\n%", 2}, error(simulated, measured, &Numbers::peak_bytes, percent)},
-        {{"", "simulated\nadded MiB", 2}, value(simulated, &Numbers::added_bytes, mib)},
-        {{"", "simulated\ndifference", -2}, value(simulated, &Numbers::difference)},
-        {{"", "published\nus", 1}, value(published, &Numbers::us)},
-        {{"", "+- us", 1}, of_published(&PublishedAllReduce::std_s, 1e6)},
-        {{"", "simulated to\npublished %", 1}, error(simulated, published, &Numbers::us, percent)},
-        {{"", "measured to\npublished %", 1}, error(measured, published, &Numbers::us, percent)},
-        {{"", "published\npeak MiB", 1}, value(published, &Numbers::peak_bytes, mib)},
-        {{"", "simulated to\npublished %", 2},
-         error(simulated, published, &Numbers::peak_bytes, percent)},
-        {{"", "published\ndifference", -2}, value(published, &Numbers::difference)}};
-}
-
-std::string title_of(const AllReduceReport& report, const std::vector<AllReduceRow>& rows) {
-    const std::string dtype = rows.empty() ? "" : std::string(name_of(rows.front().dtype)) + " ";
-    const EnvironmentRecord* e = report.environment;
-    if (e == nullptr) {
-        return fmt::format("{}{}, {}", dtype, name_of(report.kind),
-                           report.links.empty() ? "published" : "simulated");
     }
-    return fmt::format(
-        "{}{} over {}{}; {}\n"
-        "times of the slowest rank; the rank with most memory, and what messages and summing added "
-        "to it;\nthe element furthest from the exact mean",
-        dtype, name_of(report.kind), e->libraries,
-        e->link_rate.empty() ? "" : " at " + e->link_rate, hardware_of(*e));
 }
 
-std::string text_report(const AllReduceReport& report, const std::vector<AllReduceRow>& rows) {
-    const Columns place{
-        {{"", "ranks"}, ranks_cell},
-        {{"", "message"}, [](const AllReduceRow& row) { return message_text(row.place.size); }},
-        {{"", "algorithm"}, algorithm_cell}};
-    ResultTable table = table_of(with_optional(place, text_columns(rows)), rows);
-    table.title = title_of(report, rows);
-    table.notes = report.links;
-    table.notes.insert(table.notes.end(), report.notes.begin(), report.notes.end());
-    return render(table, TableFormat::text, Json::object());
+// Published rows of the requested ranks and sizes join the row of the same place, or stand alone.
+void add_published(std::vector<AllReduceRow>& rows, const AllReduceOptions& options) {
+    for (const PublishedAllReduce& entry : options.published) {
+        if (std::ranges::count(options.simulated_ranks, entry.place.ranks) == 0 ||
+            std::ranges::count(options.sizes, entry.place.size) == 0) {
+            continue;
+        }
+        const auto is_same = [&](const AllReduceRow& row) {
+            return row.place == entry.place && row.dtype == options.dtype;
+        };
+        const auto found = std::ranges::find_if(
+            rows, [&](const AllReduceRow& row) { return is_same(row) && !row.published; });
+        if (found != rows.end()) {
+            found->published = entry;
+            continue;
+        }
+        // Two tables may hold the same place; our own measurement stands beside both.
+        const auto twin = std::ranges::find_if(rows, is_same);
+        AllReduceRow row =
+            twin == rows.end() ? AllReduceRow{.place = entry.place, .dtype = options.dtype} : *twin;
+        row.published = entry;
+        rows.push_back(std::move(row));
+    }
 }
 
-// --- CSV and JSON ---
+// --- cells ---------------------------------------------------------------------------------------
 
-Columns first_data_columns() {
-    return {
-        {{"world_size", ""}, ranks_cell},
-        {{"tensor_elements", ""},
-         [](const AllReduceRow& row) {
-             return row.place.size.count / element_size(row.dtype).count;
-         }},
-        {{"bytes", ""}, [](const AllReduceRow& row) { return row.place.size.count; }},
-        {{"dtype", ""}, [](const AllReduceRow& row) { return std::string(name_of(row.dtype)); }},
-        {{"algorithm", ""}, algorithm_cell}};
-}
+constexpr double bytes_per_kib = 1024;
 
-Columns measured_data_columns() {
-    const auto seconds = [](const auto& statistic) {
-        return of_measured(
-            [statistic](const MeasuredAllReduce& m) { return statistic(m.samples_us) / 1e6; });
+// Times in microseconds and memory in bytes, unless a name ends in another unit.
+BenchRow cells_of(const AllReduceRow& row) {
+    BenchRow cells{{"world_size", row.place.ranks},
+                   {"tensor_elements", row.place.size.count / element_size(row.dtype).count},
+                   {"bytes", row.place.size.count},
+                   {"message", message_text(row.place.size)},
+                   {"dtype", std::string(name_of(row.dtype))},
+                   {"algorithm", row.place.algorithm}};
+    const auto set = [&](const char* name, const auto& value, double factor = 1) {
+        cells[name] = cell_of(std::optional<double>(value), factor);
     };
-    return {{{"time_s", ""}, value(measured, &Numbers::us, 1e-6)},
-            {{"std_s", ""}, seconds(standard_deviation)},
-            {{"min_s", ""}, seconds([](const auto& samples) { return std::ranges::min(samples); })},
-            {{"max_s", ""}, seconds([](const auto& samples) { return std::ranges::max(samples); })},
-            {{"max_memory_kib", ""},
-             of_measured([](const MeasuredAllReduce& m) { return m.peak_memory_bytes / 1024; })},
-            {{"difference", ""}, value(measured, &Numbers::difference)},
-            {{"backend", ""},
-             of_measured([](const MeasuredAllReduce& m) { return m.transport.backend; })}};
+    if (const auto& from = row.measured) {
+        const std::vector<double>& us = from->samples_us;
+        cells["samples"] = std::ssize(us);
+        set("measured", median(us));
+        set("p90", quantile(us, 0.9));
+        set("std_s", standard_deviation(us) / 1e6);
+        set("min_s", std::ranges::min(us) / 1e6);
+        set("max_s", std::ranges::max(us) / 1e6);
+        if (row.place.ranks > 1) {  // a single rank moves nothing
+            set("algorithm GB/s", algorithm_gb_per_s(row));
+            set("bus GB/s", bus_gb_per_s(row));
+        }
+        set("measured peak", static_cast<double>(from->peak_memory_bytes));
+        if (from->memory_before_bytes) {
+            set("measured added",
+                static_cast<double>(from->peak_memory_bytes - *from->memory_before_bytes));
+        }
+        cells["max_memory_kib"] = from->peak_memory_bytes / 1024;
+        set("difference", from->largest_difference);
+        cells["backend"] = from->transport.backend;
+    }
+    if (const auto& from = row.simulated) {
+        set("simulated", from->time_us);
+        set("simulated peak", from->peak_memory_bytes);
+        set("simulated added", from->added_memory_bytes);
+        set("simulated_difference", from->largest_difference);
+        // The process's own memory is measured, and the message's part simulated.
+        if (from->added_memory_bytes && row.measured && row.measured->memory_before_bytes) {
+            set("simulated peak", static_cast<double>(*from->added_memory_bytes +
+                                                      *row.measured->memory_before_bytes));
+        }
+    }
+    if (const auto& from = row.published) {
+        set("published", from->time_s, 1e6);
+        set("published_time_s", from->time_s);
+        set("published_std_s", from->std_s);
+        set("published peak", from->peak_memory_kib, bytes_per_kib);
+        set("published_memory_kib", from->peak_memory_kib);
+        set("published_difference", from->largest_difference);
+    }
+    return cells;
+}
+
+void add_library(std::vector<BenchRow>& rows) {
+    std::map<std::pair<Cell, Cell>, Cell> library;
+    for (const BenchRow& row : rows) {
+        if (row.contains("measured") && row.at("algorithm") == Cell("library")) {
+            library.insert({{row.at("world_size"), row.at("bytes")}, row.at("measured")});
+        }
+    }
+    for (BenchRow& row : rows) {
+        const auto found = library.find({row.at("world_size"), row.at("bytes")});
+        if (found != library.end() && std::get<double>(found->second) > 0) {
+            row["library"] = found->second;
+        }
+    }
+}
+
+// --- columns -------------------------------------------------------------------------------------
+
+BenchColumn share_column(Column column, const char* of, const char* against) {
+    BenchColumn share = error_column(std::move(column), of, against);
+    share.factor = 1;
+    return share;
+}
+
+std::vector<BenchColumn> text_columns() {
+    constexpr double mib = 1.0 / bytes_per_mib;
+    return {{{"world_size", "ranks"}},
+            {{"message", "message"}},
+            {{"algorithm", "algorithm"}},
+            {{"samples", "samples"}},
+            {{"measured", "median us", 1}},
+            {{"p90", "p90 us", 1}},
+            {{"algorithm GB/s", "alg GB/s", 3}},
+            {{"bus GB/s", "bus GB/s", 3}},
+            {{"", "time/\nlibrary", 2}, "measured", 1, Show::ratio, "library"},
+            {{"", "peak MiB", 1}, "measured peak", mib},
+            {{"", "added MiB", 2}, "measured added", mib},
+            {{"difference", "difference", -2}},
+            {{"simulated", "simulated\nus", 1}},
+            error_column({"", "to measured\n%", 1}, "simulated", "measured"),
+            {{"", "simulated\npeak MiB", 1}, "simulated peak", mib},
+            error_column({"", "to measured\n%", 2}, "simulated peak", "measured peak"),
+            {{"", "simulated\nadded MiB", 2}, "simulated added", mib},
+            {{"simulated_difference", "simulated\ndifference", -2}},
+            {{"published", "published\nus", 1}},
+            {{"", "+- us", 1}, "published_std_s", 1e6},
+            error_column({"", "simulated to\npublished %", 1}, "simulated", "published"),
+            error_column({"", "measured to\npublished %", 1}, "measured", "published"),
+            {{"", "published\npeak MiB", 1}, "published peak", mib},
+            error_column({"", "simulated to\npublished %", 2}, "simulated peak", "published peak"),
+            {{"published_difference", "published\ndifference", -2}}};
+}
+
+// Readers of the CSV count on these columns alone where nothing is compared.
+std::vector<BenchColumn> data_columns() {
+    return {{{"world_size", ""}},     {{"tensor_elements", ""}}, {{"bytes", ""}},
+            {{"dtype", ""}},          {{"algorithm", ""}},       {{"time_s", ""}, "measured", 1e-6},
+            {{"std_s", ""}},          {{"min_s", ""}},           {{"max_s", ""}},
+            {{"max_memory_kib", ""}}, {{"difference", ""}},      {{"backend", ""}}};
 }
 
 // Errors are shares: 0.01 is 1 % too much.
-Columns compared_data_columns() {
+std::vector<BenchColumn> compared_data_columns() {
     constexpr double kib = 1 / bytes_per_kib;
     return {
-        {{"added_memory_kib", ""}, value(measured, &Numbers::added_bytes, kib)},
-        {{"simulated_time_s", ""}, value(simulated, &Numbers::us, 1e-6)},
-        {{"simulated_time_error", ""}, error(simulated, measured, &Numbers::us)},
-        {{"simulated_added_memory_kib", ""}, value(simulated, &Numbers::added_bytes, kib)},
-        {{"simulated_memory_kib", ""}, value(simulated, &Numbers::peak_bytes, kib)},
-        {{"simulated_memory_error", ""}, error(simulated, measured, &Numbers::peak_bytes)},
-        {{"simulated_difference", ""}, value(simulated, &Numbers::difference)},
-        {{"published_time_s", ""}, of_published(&PublishedAllReduce::time_s)},
-        {{"published_std_s", ""}, of_published(&PublishedAllReduce::std_s)},
-        {{"published_memory_kib", ""}, of_published(&PublishedAllReduce::peak_memory_kib)},
-        {{"published_difference", ""}, value(published, &Numbers::difference)},
-        {{"simulated_to_published_time", ""}, error(simulated, published, &Numbers::us)},
-        {{"measured_to_published_time", ""}, error(measured, published, &Numbers::us)},
-        {{"simulated_to_published_memory", ""}, error(simulated, published, &Numbers::peak_bytes)}};
+        {{"added_memory_kib", ""}, "measured added", kib},
+        {{"simulated_time_s", ""}, "simulated", 1e-6},
+        share_column({"simulated_time_error", ""}, "simulated", "measured"),
+        {{"simulated_added_memory_kib", ""}, "simulated added", kib},
+        {{"simulated_memory_kib", ""}, "simulated peak", kib},
+        share_column({"simulated_memory_error", ""}, "simulated peak", "measured peak"),
+        {{"simulated_difference", ""}},
+        {{"published_time_s", ""}},
+        {{"published_std_s", ""}},
+        {{"published_memory_kib", ""}},
+        {{"published_difference", ""}},
+        share_column({"simulated_to_published_time", ""}, "simulated", "published"),
+        share_column({"measured_to_published_time", ""}, "measured", "published"),
+        share_column({"simulated_to_published_memory", ""}, "simulated peak", "published peak")};
 }
 
-Json head_of(const AllReduceReport& report) {
-    Json head{{"command", passed_on_command(report.command)}, {"date", utc_now()}};
-    if (const EnvironmentRecord* e = report.environment) {
-        head["hardware"] = hardware_of(*e);
-        head["libraries"] = e->libraries;
-        head["link_rate"] = e->link_rate.empty() ? Json(nullptr) : Json(e->link_rate);
-        head["date"] = e->date;
-    }
-    if (!report.links.empty()) {
-        head["links"] = report.links;
-    }
-    return head;
-}
+// --- notes ---------------------------------------------------------------------------------------
 
-std::string data_report(const AllReduceReport& report, const std::vector<AllReduceRow>& rows,
-                        TableFormat format) {
-    // Readers of the CSV count on the first columns, where nothing is compared.
-    const bool compared = std::any_of(rows.begin(), rows.end(), [](const AllReduceRow& row) {
-        return row.simulated || row.published;
-    });
-    Columns columns = measured_data_columns();
-    if (compared || format == TableFormat::json) {
-        append(columns, compared_data_columns());
-    }
-    ResultTable table = table_of(with_optional(first_data_columns(), columns), rows);
-    table.notes = report.notes;
-    return render(table, format, head_of(report));
-}
-
-// --- how far off ---
-
-std::vector<std::string> error_notes(const std::vector<AllReduceRow>& rows) {
-    struct Comparison {
-        const char* what;
-        Source truth;
-        Number number;
+// Algorithms of one link in one sentence.
+std::vector<std::string> link_notes(const std::vector<SimulatedAlgorithm>& algorithms) {
+    const auto source_of = [](const LinkParameters& link) {
+        const Provenance& from = link.provenance;
+        return fmt::format("{}{}{}", link.name, from.source.empty() ? "" : "; " + from.source,
+                           from.hardware.empty() ? "" : "; " + from.hardware);
     };
-    std::vector<std::string> notes;
-    for (const auto& [what, truth, number] :
-         {Comparison{"time, simulated to measured", measured, &Numbers::us},
-          Comparison{"time, simulated to published", published, &Numbers::us},
-          Comparison{"memory, simulated to measured", measured, &Numbers::peak_bytes},
-          Comparison{"memory, simulated to published", published, &Numbers::peak_bytes}}) {
+    std::vector<std::string> sentences;
+    for (std::size_t i = 0; i < algorithms.size();) {
+        const std::string source = source_of(algorithms[i].link);
+        std::string names;
+        for (; i < algorithms.size() && source_of(algorithms[i].link) == source; ++i) {
+            const std::string_view own = name_of(algorithms[i].link.algorithm);
+            names += (names.empty() ? "" : ", ") + algorithms[i].name;
+            names += algorithms[i].name == own ? "" : fmt::format(" (a {})", own);
+        }
+        sentences.push_back(fmt::format("simulated {}: {}", names, source));
+    }
+    return sentences;
+}
+
+// A link that is asked for more ranks than it was measured on extrapolates.
+void add_extrapolations(const AllReduceOptions& options, std::vector<std::string>& notes) {
+    for (const SimulatedAlgorithm& algorithm : options.simulation->algorithms) {
+        const LinkParameters& link = algorithm.link;
+        const std::optional<std::int64_t> measured_on = link.provenance.ranks;
+        if (measured_on && options.simulated_ranks.back() > *measured_on) {
+            notes.push_back(fmt::format(
+                "simulated {}: beyond {} ranks an extrapolation{}", algorithm.name, *measured_on,
+                link.algorithm == Algorithm::direct && link.message == Duration{0}
+                    ? "; its link has no message_us, so a step of many messages costs as one of one"
+                    : ""));
+        }
+    }
+}
+
+void add_errors(const std::vector<BenchRow>& rows, std::vector<std::string>& notes) {
+    for (const auto& [text, of, against] :
+         {std::array{"time, simulated to measured", "simulated", "measured"},
+          std::array{"time, simulated to published", "simulated", "published"},
+          std::array{"memory, simulated to measured", "simulated peak", "measured peak"},
+          std::array{"memory, simulated to published", "simulated peak", "published peak"}}) {
         double sum = 0;
         double most = 0;
         int count = 0;
-        for (const AllReduceRow& row : rows) {
-            if (const std::optional<double> off = error_in(row, simulated, truth, number)) {
+        for (const BenchRow& row : rows) {
+            if (const std::optional<double> off = error_in(row, of, against)) {
                 sum += std::abs(*off);
                 most = std::max(most, std::abs(*off));
                 ++count;
@@ -307,40 +305,121 @@ std::vector<std::string> error_notes(const std::vector<AllReduceRow>& rows) {
         }
         if (count > 0) {
             notes.push_back(fmt::format("{}: {:.2f} % off on average, {:.2f} % at most ({} rows)",
-                                        what, percent * sum / count, percent * most, count));
+                                        text, 100 * sum / count, 100 * most, count));
         }
     }
-    return notes;
+}
+
+// --- text, CSV and JSON --------------------------------------------------------------------------
+
+std::string title_of(const AllReduceOptions& options, const EnvironmentRecord* environment,
+                     bool empty) {
+    const std::string dtype = empty ? "" : fmt::format("{} ", name_of(options.dtype));
+    if (environment == nullptr) {
+        return fmt::format("{}{}, {}", dtype, name_of(options.kind),
+                           options.simulation ? "simulated" : "published");
+    }
+    const std::string& rate = environment->link_rate;
+    return fmt::format(
+        "{}{} over {}{}; {}\n"
+        "times of the slowest rank; the rank with most memory, and what messages and summing added "
+        "to it;\nthe element furthest from the exact mean",
+        dtype, name_of(options.kind), environment->libraries, rate.empty() ? "" : " at " + rate,
+        hardware_of(*environment));
+}
+
+Json head_of(const AllReduceOptions& options, const EnvironmentRecord* environment,
+             const std::vector<std::string>& links) {
+    Json head{{"command", passed_on_command(options.command)}, {"date", utc_now()}};
+    if (environment != nullptr) {
+        const std::string& rate = environment->link_rate;
+        head["hardware"] = hardware_of(*environment);
+        head["libraries"] = environment->libraries;
+        head["link_rate"] = rate.empty() ? Json(nullptr) : Json(rate);
+        head["date"] = environment->date;
+    }
+    if (!links.empty()) {
+        head["links"] = links;
+    }
+    return head;
+}
+
+// Columns but those of a row's place are left out where no row has a cell.
+std::vector<BenchColumn> columns_of(BenchFormat format, bool compared) {
+    const bool text = format == BenchFormat::text;
+    std::vector<BenchColumn> columns = text ? text_columns() : data_columns();
+    if (!text && (compared || format == BenchFormat::json)) {
+        const std::vector<BenchColumn> more = compared_data_columns();
+        columns.insert(columns.end(), more.begin(), more.end());
+    }
+    for (std::size_t i = text ? 3 : 5; i < columns.size(); ++i) {
+        columns[i].always = false;
+    }
+    return columns;
+}
+
+std::string table_report(const AllReduceOptions& options, const EnvironmentRecord* environment,
+                         std::vector<AllReduceRow> rows) {
+    // Algorithms of one size stand one below the other.
+    std::ranges::stable_sort(rows, {}, [](const AllReduceRow& row) {
+        return std::pair(row.place.ranks, row.place.size);
+    });
+    const bool compared = std::ranges::any_of(
+        rows, [](const AllReduceRow& row) { return row.simulated || row.published; });
+    std::vector<BenchRow> cells = transformed(rows, cells_of);
+    add_library(cells);
+    std::vector<std::string> links;
+    std::vector<std::string> notes;
+    if (options.simulation) {
+        links = link_notes(options.simulation->algorithms);
+        notes = crossovers(*options.simulation, options.sizes);
+        add_extrapolations(options, notes);
+    }
+    add_errors(cells, notes);
+    ResultTable table = table_of(columns_of(options.format, compared), cells);
+    table.notes = notes;
+    if (options.format == BenchFormat::text) {
+        table.title = title_of(options, environment, rows.empty());
+        table.notes.insert(table.notes.begin(), links.begin(), links.end());
+        return render(table, TableFormat::text, {});
+    }
+    return render(table, options.format == BenchFormat::csv ? TableFormat::csv : TableFormat::json,
+                  head_of(options, environment, links));
 }
 
 }  // namespace
 
 double algorithm_gb_per_s(const AllReduceRow& row) {
-    return row.measured->median_us > 0
-               ? static_cast<double>(row.place.size.count) / row.measured->median_us / 1e3
-               : 0.0;
+    const double us = median(row.measured->samples_us);
+    return us > 0 ? static_cast<double>(row.place.size.count) / us / 1e3 : 0.0;
 }
 
 double bus_gb_per_s(const AllReduceRow& row) {
     return bus_factor(row.kind, row.place.ranks) * algorithm_gb_per_s(row);
 }
 
-std::string bench_allreduce_report(AllReduceReport report, std::vector<AllReduceRow> rows,
-                                   BenchFormat format) {
-    if (format == BenchFormat::nccl_tests) {
-        return nccl_tests_report(report.environment, rows);
+std::string all_reduce_report(const AllReduceOptions& options,
+                              const std::vector<Measurement>& records) {
+    std::vector<AllReduceRow> rows = measured_rows(options.kind, records);
+    // With published rows alone, every size on every number of ranks would be too many.
+    if (options.simulation && (options.published.empty() || options.backend != nullptr)) {
+        add_simulated_rows(rows, options);
     }
-    // By ranks, then by size, so that algorithms stand one below the other.
-    std::ranges::stable_sort(rows, {}, [](const AllReduceRow& row) {
-        return std::pair(row.place.ranks, row.place.size);
-    });
-    const std::vector<std::string> errors = error_notes(rows);
-    report.notes.insert(report.notes.end(), errors.begin(), errors.end());
-    if (format == BenchFormat::text) {
-        return text_report(report, rows);
+    add_published(rows, options);
+    for (AllReduceRow& row : rows) {
+        row.kind = options.kind;
+        if (options.simulation) {
+            row.simulated = simulate_all_reduce(*options.simulation, row.place, row.dtype);
+        }
     }
-    return data_report(report, rows,
-                       format == BenchFormat::csv ? TableFormat::csv : TableFormat::json);
+    const EnvironmentRecord* environment = nullptr;  // of the machine that measured, if one did
+    for (const Measurement& record : records) {
+        environment =
+            environment == nullptr ? std::get_if<EnvironmentRecord>(&record) : environment;
+    }
+    return options.format == BenchFormat::nccl_tests
+               ? nccl_tests_report(environment, rows)
+               : table_report(options, environment, std::move(rows));
 }
 
 }  // namespace bucketwise

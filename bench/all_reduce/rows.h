@@ -1,5 +1,5 @@
-// The rows of `bucketwise bench allreduce` and its like: what was measured, simulated and published
-// of one algorithm, size and number of ranks.
+// The rows of `bucketwise bench allreduce`, `allgather` and `reducescatter`: measured, simulated
+// and published, by algorithm, size and number of ranks.
 #pragma once
 
 #include <compare>
@@ -17,26 +17,16 @@ namespace bucketwise {
 struct AllReducePlace {
     std::int64_t ranks = 1;
     Bytes size;             // of the whole buffer on one rank
-    std::string algorithm;  // as --algorithms names it
+    std::string algorithm;  // by its name in --algorithms
     auto operator<=>(const AllReducePlace&) const = default;
-};
-
-// All rounds.
-struct MeasuredAllReduce {
-    Transport transport;
-    std::vector<double> samples_us;  // of the slowest rank
-    double median_us = 0;
-    double largest_difference = 0;       // of an element's mean from the exact one
-    std::int64_t peak_memory_bytes = 0;  // of the rank with most
-    std::optional<std::int64_t> memory_before_bytes = {};  // of that rank, before any message
 };
 
 struct SimulatedAllReduce {
     double time_us = 0;
-    // Message and scratch; none: not known of this algorithm.
+    // Message and scratch; none: unknown for this algorithm.
     std::optional<std::int64_t> added_memory_bytes = {};
     std::optional<std::int64_t> peak_memory_bytes = {};  // with the process itself, where known
-    std::optional<double> largest_difference = {};       // of the message that ranks here measure
+    std::optional<double> largest_difference = {};       // for the message that ranks here measure
 };
 
 struct PublishedAllReduce {
@@ -51,9 +41,20 @@ struct AllReduceRow {
     AllReducePlace place;
     CollectiveKind kind = CollectiveKind::all_reduce;
     DType dtype = DType::float32;
-    std::optional<MeasuredAllReduce> measured = {};
+    // All rounds in one record: every sample, the largest difference, the most memory.
+    std::optional<AllReduceRecord> measured = {};
     std::optional<SimulatedAllReduce> simulated = {};
     std::optional<PublishedAllReduce> published = {};
 };
+
+// Reads a published table, a CSV file of one of three forms, known by its columns:
+//   comparison, world_size, tensor_elements, ring_max_s, other_max_s, ...: two algorithms in a row,
+//     `ring_vs_butterfly` (our direct) or `ring_vs_library`
+//   backend, data_size_mb, time_s, std_s: a library by size, on 2 ranks; MB is 2^20 bytes; rows of
+//     another backend than `backend` are left out
+//   world_size, bytes, algorithm, time_s, ...: the output of --format csv
+// Elements are of `dtype`. Throws InputError that names the line, and for a file without rows.
+std::vector<PublishedAllReduce> read_published_all_reduces(const std::string& path, DType dtype,
+                                                           const std::string& backend);
 
 }  // namespace bucketwise

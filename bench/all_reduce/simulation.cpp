@@ -29,19 +29,12 @@ constexpr std::array replacing{Algorithm::ring, Algorithm::direct,
                                Algorithm::recursive_halving_doubling,
                                Algorithm::double_binary_tree};
 
-// One term of one rank takes some 10 ns, so rounding is followed where a row takes a second at
-// most.
+// One term of one rank takes some 10 ns, so a row takes a second at most.
 constexpr std::int64_t most_terms = 100'000'000;
-
-std::optional<Algorithm> algorithm_named(const std::string& name) {
-    const auto* const found =
-        std::ranges::find(replacing, name, [](Algorithm a) { return name_of(a); });
-    return found == replacing.end() ? std::nullopt : std::optional(*found);
-}
 
 LinkParameters read_link_file(const std::string& path) {
     check_can_be_read_again(path);
-    // Read here first, so that the message names the option's own file.
+    // A fault in the JSON is then reported in this file.
     const Json document = parse_json(read_link_text(path), path);
     LinkParameters link = read_link({&document, path, ""}, read_text_file);
     if (link.algorithm == Algorithm::hierarchical) {
@@ -57,25 +50,17 @@ LinkParameters read_link_file(const std::string& path) {
     return link;
 }
 
-// One collective that is issued in no time, and waited for.
-Program lone_collective(CollectiveKind kind, const LinkParameters& link, std::int64_t ranks,
+// Of one collective, issued in no time, and waited for.
+Duration simulated_time(CollectiveKind kind, const LinkParameters& link, std::int64_t ranks,
                         Bytes size) {
-    const auto instruction = [](InstructionKind what) {
-        return Instruction{.kind = what, .phase = Phase::backward};
-    };
     Program program;
-    program.instructions = {instruction(InstructionKind::launch),
-                            instruction(InstructionKind::wait)};
+    for (const InstructionKind instruction : {InstructionKind::launch, InstructionKind::wait}) {
+        program.instructions.push_back({.kind = instruction, .phase = Phase::backward});
+    }
     program.collectives = {{.kind = kind,
                             .bucket = {},
                             .bytes = size,
                             .time = collective_time(kind, size, {ranks, ranks}, link)}};
-    return program;
-}
-
-Duration simulated_time(CollectiveKind kind, const LinkParameters& link, std::int64_t ranks,
-                        Bytes size) {
-    const Program program = lone_collective(kind, link, ranks, size);
     const Duration time = simulate_times(program).step();
     invariant(time == program.collectives.front().time,
               "a collective with nothing beside it takes the time it takes alone");
@@ -104,7 +89,7 @@ void add_memory_and_rounding(SimulatedAllReduce& simulated, const SimulationRequ
 }
 
 struct Crossover {
-    std::int64_t ranks = 0;  // from which on
+    std::int64_t ranks = 0;  // the first with `faster`
     std::string faster;
     bool operator==(const Crossover&) const = default;
 };
@@ -147,13 +132,16 @@ std::vector<SimulatedAlgorithm> read_simulated_algorithms(
     for (std::size_t i = 0; i < algorithms.size(); ++i) {
         const std::string& file = files.size() == 1 ? files.front() : files[i];
         LinkParameters link = read_link_file(file);
-        const std::optional<Algorithm> algorithm = algorithm_named(algorithms[i]);
-        if (algorithm && files.size() > 1 && link.algorithm != *algorithm) {
-            throw InputError(file, "/algorithm",
-                             fmt::format("\"{}\", which it was named for", algorithms[i]),
-                             fmt::format("\"{}\"", name_of(link.algorithm)));
+        const auto* const algorithm = std::ranges::find(
+            replacing, algorithms[i], [](Algorithm known) { return name_of(known); });
+        if (algorithm != replacing.end()) {
+            if (files.size() > 1 && link.algorithm != *algorithm) {
+                throw InputError(file, "/algorithm",
+                                 fmt::format("\"{}\", which it was named for", algorithms[i]),
+                                 fmt::format("\"{}\"", name_of(link.algorithm)));
+            }
+            link.algorithm = *algorithm;
         }
-        link.algorithm = algorithm.value_or(link.algorithm);
         const std::string& backend = link.provenance.backend;
         simulated.push_back({algorithms[i], link, backend.empty() || backend == "gloo"});
     }

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <memory>
+#include <numeric>
 
 #include <fmt/format.h>
 
-#include "cli/ranks/rank_bench.h"
 #include "hw/measure/measurer.h"
 #include "sim/base/transformed.h"
 #include "sim/engine/engine.h"
@@ -19,13 +19,9 @@
 #include "sim/program/step_programs.h"
 
 namespace bucketwise {
-
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(StepSample, forward_us, backward_us, optimizer_us, finishing_us,
-                                   finishing_host_us, wire_us)
-
 namespace {
 
-// What each rank measures of a sample.
+// Each rank's own measurements of a sample.
 constexpr std::array sample_parts{&StepSample::forward_us, &StepSample::backward_us,
                                   &StepSample::optimizer_us, &StepSample::finishing_us,
                                   &StepSample::finishing_host_us};
@@ -40,105 +36,40 @@ StepSample sample_of(const Times& times) {
             .finishing_host_us = to_us(times.finishing_host)};
 }
 
-// --- simulated -----------------------------------------------------------------------------------
-
-StepSample simulated_sample(const Program& program, const StepLoop& loop) {
-    const Simulation simulation = settled_simulation(program, loop);
-    StepSample sample = sample_of(simulation.ranks.front());
-    for (const Span& span : simulation.timeline.spans) {
-        const auto subject = static_cast<std::size_t>(span.subject);
-        if (span.track == Track::communication && program.collectives[subject].bucket) {
-            sample.wire_us += to_us(span.end - span.start);
+// The step's parts, then how long each of its gradients' collectives was in flight on this rank.
+std::vector<double> numbers_of(const Program& program, const StepTrace& trace) {
+    const StepSample sample = sample_of(summarize(program, trace));
+    std::vector<double> numbers =
+        transformed(sample_parts, [&](const auto part) { return sample.*part; });
+    for (std::size_t i = 0; i < program.collectives.size(); ++i) {
+        if (program.collectives[i].bucket) {
+            numbers.push_back(to_us(trace.collectives[i].length()));
         }
     }
-    return sample;
+    return numbers;
 }
 
-// --- measured ------------------------------------------------------------------------------------
-
-class VariantRank {
-  public:
-    VariantRank(const std::vector<StepVariant>& variants, const VariantRun& run,
-                RankSession& session)
-        : variants_(variants), run_(run), session_(session), by_variant_(variants.size()) {
-        session.expect(std::ssize(variants) * run.rounds);
-    }
-
-    std::vector<StepSamples> measure(const MeasuringOrder& order) {
-        session_.take_rounds(
-            order, variants_.size(), [&](std::size_t item) { return variants_[item].label; },
-            [&](std::int64_t, std::size_t item) {
-                measure_once(variants_[item], by_variant_[item]);
-            });
-        return std::move(by_variant_);
-    }
-
-  private:
-    void measure_once(const StepVariant& variant, StepSamples& samples) {
-        const StepInput input = replay_input(variant.scenario);
-        const ReplayedStep replayed = replayed_step(variant.scenario, input, variant.cap);
-        const std::unique_ptr<RankDevice> device =
-            session_.connection().device(variant.scenario, input.workload, replayed.sync);
-        session_.control().barrier();
-        device->calibrate();
-        for (std::int64_t step = -1; step < run_.steps_per_round; ++step) {
-            session_.control().barrier();
-            const StepTrace trace = device->run(replayed.program, replayed.sync, replayed.plan,
-                                                next_step_++, Communicate::yes);
-            const std::vector<std::vector<double>> by_rank =
-                session_.gather(numbers_of(replayed.program, trace));
-            if (step >= 0 && session_.is_first()) {
-                samples.push_back(slowest(by_rank));
-            }
+// The slowest rank's step. A collective counts with the shortest of all ranks' times: on the other
+// ranks it waited for its peers.
+StepSample slowest(const std::vector<std::vector<double>>& by_rank) {
+    constexpr std::size_t parts = sample_parts.size();
+    StepSample result;
+    std::vector<double> wire(by_rank.front().begin() + parts, by_rank.front().end());
+    for (const std::vector<double>& numbers : by_rank) {
+        StepSample sample;
+        for (std::size_t i = 0; i < parts; ++i) {
+            sample.*sample_parts[i] = numbers[i];
         }
-        const StepCheck check = device->check();
-        if (replayed.sync.communicates && !check.wrong.empty()) {
-            throw WrongSum(fmt::format("{}: {}", variant.label, check.wrong));
+        if (sample.step_us() > result.step_us()) {
+            result = sample;
+        }
+        for (std::size_t i = 0; i < wire.size(); ++i) {
+            wire[i] = std::min(wire[i], numbers[parts + i]);
         }
     }
-
-    // The step's parts, then how long each of its gradients' collectives was in flight here.
-    static std::vector<double> numbers_of(const Program& program, const StepTrace& trace) {
-        const StepSample sample = sample_of(summarize(program, trace));
-        std::vector<double> numbers =
-            transformed(sample_parts, [&](const auto part) { return sample.*part; });
-        for (std::size_t i = 0; i < program.collectives.size(); ++i) {
-            if (program.collectives[i].bucket) {
-                numbers.push_back(to_us(trace.collectives[i].length()));
-            }
-        }
-        return numbers;
-    }
-
-    // The shortest of all ranks' times of a collective counts: others waited for their peers.
-    static StepSample slowest(const std::vector<std::vector<double>>& by_rank) {
-        constexpr std::size_t parts = sample_parts.size();
-        StepSample result;
-        std::vector<double> wire(by_rank.front().begin() + parts, by_rank.front().end());
-        for (const std::vector<double>& numbers : by_rank) {
-            StepSample sample;
-            for (std::size_t i = 0; i < parts; ++i) {
-                sample.*sample_parts[i] = numbers[i];
-            }
-            if (sample.step_us() > result.step_us()) {
-                result = sample;
-            }
-            for (std::size_t i = 0; i < wire.size(); ++i) {
-                wire[i] = std::min(wire[i], numbers[parts + i]);
-            }
-        }
-        for (const double time : wire) {
-            result.wire_us += time;
-        }
-        return result;
-    }
-
-    const std::vector<StepVariant>& variants_;
-    const VariantRun& run_;
-    RankSession& session_;
-    std::vector<StepSamples> by_variant_;
-    std::int64_t next_step_ = 0;
-};
+    result.wire_us = std::accumulate(wire.begin(), wire.end(), 0.0);
+    return result;
+}
 
 }  // namespace
 
@@ -150,20 +81,48 @@ StepSamples simulate_steps(const StepVariant& variant, std::int64_t steps) {
     for (std::int64_t step = 0; step < (input.variation ? steps : 1); ++step) {
         const Program program = varied.next();
         check_length(longest_possible_seconds(program));
-        samples.push_back(simulated_sample(program, loop_of(input, sync)));
+        const Simulation simulation = settled_simulation(program, loop_of(input, sync));
+        StepSample& sample = samples.emplace_back(sample_of(simulation.ranks.front()));
+        for (const Span& span : simulation.timeline.spans) {
+            if (span.track == Track::communication &&
+                program.collectives[static_cast<std::size_t>(span.subject)].bucket) {
+                sample.wire_us += to_us(span.end - span.start);
+            }
+        }
     }
     return samples;
 }
 
-int run_variants(const std::vector<StepVariant>& variants, const VariantRun& run,
-                 const std::optional<RankIdentity>& identity, const PrintVariants& print) {
-    const RankJob job = job_of(run, variants.front().scenario.group.ranks);
-    return run_rank_bench<std::vector<StepSamples>>(
-        job, identity,
-        [&](RankSession& session) {
-            return VariantRank(variants, run, session).measure(job.order);
-        },
-        print);
+std::vector<StepSamples> measure_steps(const std::vector<StepVariant>& variants, std::int64_t steps,
+                                       const MeasuringOrder& order, RankSession& session) {
+    std::vector<StepSamples> by_variant(variants.size());
+    std::int64_t next_step = 0;
+    const auto measure = [&](std::int64_t /*round*/, std::size_t item) {
+        const StepVariant& variant = variants[item];
+        const StepInput input = replay_input(variant.scenario);
+        const ReplayedStep replayed = replayed_step(variant.scenario, input, variant.cap);
+        const std::unique_ptr<RankDevice> device =
+            session.connection().device(variant.scenario, input.workload, replayed.sync);
+        session.control().barrier();
+        device->calibrate();
+        for (std::int64_t step = -1; step < steps; ++step) {
+            session.control().barrier();
+            const StepTrace trace = device->run(replayed.program, replayed.sync, replayed.plan,
+                                                next_step++, Communicate::yes);
+            const auto by_rank = session.gather(numbers_of(replayed.program, trace));
+            if (step >= 0 && session.is_first()) {
+                by_variant[item].push_back(slowest(by_rank));
+            }
+        }
+        const StepCheck check = device->check();
+        if (replayed.sync.communicates && !check.wrong.empty()) {
+            throw WrongSum(fmt::format("{}: {}", variant.label, check.wrong));
+        }
+    };
+    session.expect(std::ssize(variants) * order.rounds);
+    session.take_rounds(
+        order, variants.size(), [&](std::size_t item) { return variants[item].label; }, measure);
+    return by_variant;
 }
 
 }  // namespace bucketwise

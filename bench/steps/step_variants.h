@@ -1,15 +1,13 @@
-// Ways to run a step that a table sets side by side: each simulated, and measured on real ranks.
+// Ways to run a step, each simulated, and measured on real ranks.
 #pragma once
 
 #include <cstdint>
-#include <functional>
-#include <optional>
 #include <string>
 #include <vector>
 
-#include "bench/bench_options.h"
-#include "hw/launch/rank_identity.h"
-#include "hw/record/measurement.h"
+#include <nlohmann/json.hpp>
+
+#include "hw/measure/rank_session.h"
 #include "sim/plan/cap.h"
 #include "sim/scenario/scenario.h"
 
@@ -21,35 +19,30 @@ struct StepVariant {
     Cap cap = {};
 };
 
-// What one step took.
+// The times of one step.
 struct StepSample {
     double forward_us = 0;
     double backward_us = 0;  // until the last reduced gradient is back in place
     double optimizer_us = 0;
     // The part of backward in the call that finishes synchronisation: on the device, from the end
-    // of what backward left there, and on the host's clock, which may run ahead of it.
+    // of the work that backward left there; and on the host's clock, which may run ahead of it.
     double finishing_us = 0;
     double finishing_host_us = 0;
     double wire_us = 0;  // of the gradients' collectives, together
     [[nodiscard]] double step_us() const { return forward_us + backward_us + optimizer_us; }
 };
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(StepSample, forward_us, backward_us, optimizer_us, finishing_us,
+                                   finishing_host_us, wire_us)
 
 using StepSamples = std::vector<StepSample>;
 
-// `steps` of them where the scenario varies from step to step; else one, as all would be alike.
-// Throws InputError for steps that are too long.
+// `steps` of them where the scenario varies from step to step, else one. Throws InputError for
+// steps that are too long.
 StepSamples simulate_steps(const StepVariant& variant, std::int64_t steps);
 
-struct VariantRun : BenchOptions {
-    std::int64_t steps_per_round = 1;  // after one that warms up
-};
-
-// Gets each variant's samples, of the slowest rank each.
-using PrintVariants = std::function<void(const EnvironmentRecord& environment,
-                                         const std::vector<StepSamples>& by_variant)>;
-
-// Measures on real ranks, as run_rank_bench() does.
-int run_variants(const std::vector<StepVariant>& variants, const VariantRun& run,
-                 const std::optional<RankIdentity>& identity, const PrintVariants& print);
+// Collective. The samples of the slowest rank, by variant, on rank 0. Each round runs every
+// variant: one step that warms up, then `steps`.
+std::vector<StepSamples> measure_steps(const std::vector<StepVariant>& variants, std::int64_t steps,
+                                       const MeasuringOrder& order, RankSession& session);
 
 }  // namespace bucketwise

@@ -1,443 +1,331 @@
 // bucketwise bench training: a data-parallel training run, simulated and on real ranks.
-#include <algorithm>
-#include <array>
-#include <chrono>
-#include <cstdint>
-#include <functional>
-#include <map>
-#include <memory>
-#include <optional>
-#include <set>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "bench/benches.h"
-#include "bench/training/options.h"
-#include "bench/training/prediction.h"
-#include "bench/training/report.h"
-#include "cli/ranks/rank_bench.h"
-#include "cli/shell/exit_codes.h"
+#include "bench/training/training.h"
 #include "cli/shell/files.h"
-#include "hw/measure/measurer.h"
-#include "hw/rank/isolated_messages.h"
-#include "hw/rank/replay_rules.h"
+#include "cli/shell/scenario_document.h"
+#include "cli/shell/size.h"
 #include "hw/record/environment.h"
-#include "hw/training/image_data.h"
-#include "hw/training/training_check.h"
-#include "sim/base/statistics.h"
-#include "sim/text/passed_on.h"
-
-// Exactly, in the unit it counts in.
-template <>
-struct nlohmann::adl_serializer<bucketwise::Duration> {
-    static void to_json(json& document, bucketwise::Duration time) { document = time.count(); }
-    static void from_json(const json& document, bucketwise::Duration& time) {
-        time = bucketwise::Duration{document.get<bucketwise::Duration::rep>()};
-    }
-};
+#include "sim/base/error.h"
+#include "sim/base/json_input.h"
+#include "sim/base/transformed.h"
+#include "sim/scenario/document_edit.h"
 
 namespace bucketwise {
-
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TrainingTime, full_step, last_step, full_steps)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TrainedRank, time_s, full_step_s, max_memory_bytes,
-                                   process_peak_bytes)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TrainedImplementation, implementation, simulated,
-                                   simulated_full_step, simulated_memory_bytes, ranks, losses,
-                                   accuracy)
-
 namespace {
 
-constexpr std::int64_t timing_repetitions = 10;
+namespace po = boost::program_options;
 
-void append(const std::vector<double>& more, std::vector<double>& all) {
-    all.insert(all.end(), more.begin(), more.end());
+constexpr std::string_view explanation = R"(
+examples:
+  bucketwise bench training
+  bucketwise bench training --ranks 4 --epochs 8 --samples 4096 --layers 768,1024,1024 --classes 100 --bucket-cap 1MiB
+  bucketwise bench training --ranks 2 --link-rate 1gbit --format csv
+  bucketwise bench training scenarios/training_small.json --simulate
+  bucketwise bench training --backend nccl --ranks 8 --published scenarios/published/training_loop.csv
+
+Ranks really train a multilayer perceptron on generated images, each implementation an epoch in turn: ddp synchronises as
+the scenario says, reference with one all-reduce after backward. After every synchronisation each gradient's bits are
+compared between ranks. Before and after training every operation and all-reduce is timed by itself, and from these the
+run is simulated. The scenario's model is {"family": "mlp", "layers": [...]}; its device and link count with --simulate.
+)";
+
+// Runs when no scenario is named; scenarios/training_small.json is the same.
+constexpr std::string_view standard_scenario = R"({
+  "name": "training a small perceptron",
+  "workload": {
+    "model": { "family": "mlp", "layers": [768, 512, 512, 10] },
+    "batch": 16,
+    "device": { "name": "one core", "peak_tflop_per_s": { "float32": 0.04 }, "memory_bandwidth_gb_per_s": 10,
+                "host_is_device": true }
+  },
+  "cluster": {
+    "ranks": 2,
+    "link": { "name": "1 Gbit/s Ethernet", "algorithm": "ring",
+              "segments": [{ "latency_us": 100, "bandwidth_gb_per_s": 0.12 }] }
+  },
+  "sync": { "strategy": "ddp", "bucket_cap_mib": 0.5 },
+  "step": { "accumulation": 4, "optimizer": "sgd_momentum" }
+})";
+
+const std::vector<OptionText> own_options{
+    {"simulate", "only predict, from the scenario's device and link", no_value},
+    {"ranks", "how many ranks; default: the scenario's"},
+    {"layers", "widths of an image and of each hidden layer: 768,512,512"},
+    {"classes", "how many there are to tell apart"},
+    {"batch", "samples per rank and micro-step"},
+    {"accumulation", "micro-steps of a step; only the last synchronises"},
+    {"bucket-cap", "of the buckets; default: the scenario's"},
+    {"epochs", "how often each sample is seen", "4"},
+    {"samples", "images to train on", "2048"},
+    {"test-samples", "images that the accuracy is of", "512"},
+    {"learning-rate", "of stochastic gradient descent; momentum is 0.9", "0.05"},
+    {"seed", "of images, first parameters and the order of samples", "1"},
+    {"implementations", "which to train, each an epoch in turn", "ddp,reference"},
+    {"published", "a CSV file of published results to print beside"},
+    {"format", "text, csv or json", "text"}};
+
+// --- options -------------------------------------------------------------------------------------
+
+void set_layers(const po::variables_map& values, Json& document) {
+    const bool widths = values.count("layers") != 0;
+    const bool classes = values.count("classes") != 0;
+    if (!widths && !classes) {
+        return;
+    }
+    constexpr WholeNumbers range{1, 1 << 18};
+    const Json::json_pointer place("/workload/model/layers");
+    if (!document.contains(place) || !document[place].is_array() || document[place].empty()) {
+        throw InputError(widths ? "--layers" : "--classes", "",
+                         "a scenario whose model is a perceptron", "another one");
+    }
+    Json& layers = document[place];
+    if (widths) {
+        Json last = layers.back();
+        layers = whole_numbers(values, "layers", range);
+        layers.push_back(std::move(last));
+    }
+    if (classes) {
+        layers.back() = whole_number(values, "classes", range);
+    }
 }
 
-// A hook halves it.
-std::int64_t bytes_on_wire(const Bucket& bucket, CommHook hook) {
-    return hook == CommHook::none ? bucket.size.count : bucket.size.count / 2;
+Json requested_document(const po::variables_map& values,
+                        const std::optional<RankIdentity>& identity, std::string& file) {
+    Json document;
+    if (values.count("scenario") != 0) {
+        file = text_value(values, "scenario");
+        document = scenario_for_ranks(values, identity, file);
+    } else {
+        file = "standard scenario";
+        document = parse_json(standard_scenario, file);
+        change_document(values, file, document);
+    }
+    const auto set_number = [&](const char* option, const char* pointer, std::int64_t most) {
+        if (values.count(option) != 0) {
+            set_at(document, pointer, whole_number(values, option, {1, most}),
+                   fmt::format("--{}", option));
+        }
+    };
+    set_number("batch", "/workload/batch", 1 << 16);
+    set_number("accumulation", "/step/accumulation", 10'000);
+    set_layers(values, document);
+    if (const auto ranks = requested_ranks(values, identity, most_ranks_here)) {
+        set_ranks(document, *ranks, *ranks, "--ranks");
+    }
+    if (values.count("bucket-cap") != 0) {
+        const Bytes cap = parse_size(text_value(values, "bucket-cap"), "--bucket-cap");
+        set_at(document, "/sync/bucket_cap_mib", typed_mib(cap), "--bucket-cap");
+    }
+    return document;
 }
 
-// --- timing by itself ---
-
-// A sum is predicted from means, a median from medians: an interruption now and then moves the one
-// and not the other.
-enum class Statistic : std::uint8_t { mean, median };
-
-double reduced(const std::vector<double>& samples, Statistic statistic) {
-    if (samples.empty()) {
-        return 0;
+void check_model(const Scenario& scenario, const std::string& file) {
+    const auto* workload = std::get_if<ModelWorkload>(&scenario.workload);
+    const auto* shape = workload == nullptr ? nullptr : std::get_if<MlpShape>(&workload->model);
+    if (shape == nullptr) {
+        throw InputError(file, workload == nullptr ? "/workload" : "/workload/model",
+                         R"(a perceptron to train, {"family": "mlp", "layers": [...]})",
+                         "another workload");
     }
-    return statistic == Statistic::median ? median(samples) : mean(samples);
+    constexpr std::int64_t most_parameters = std::int64_t{1} << 28;
+    std::int64_t parameters = 0;
+    for (std::size_t i = 0; i + 1 < shape->layers.size(); ++i) {
+        parameters += (shape->layers[i] + 1) * shape->layers[i + 1];
+    }
+    if (parameters > most_parameters) {
+        throw InputError(file, "/workload/model/layers",
+                         fmt::format("at most {} parameters", most_parameters),
+                         std::to_string(parameters));
+    }
+    if (workload->dtype != DType::float32 || workload->arithmetic != Arithmetic::float32) {
+        throw InputError(
+            file, workload->dtype != DType::float32 ? "/workload/dtype" : "/workload/arithmetic",
+            "float32", "another one");
+    }
 }
 
-// Collective. The mean over ranks on rank 0; elsewhere this rank's own.
-std::vector<double> mean_over_ranks(const RankSession& session, const std::vector<double>& own) {
-    const std::vector<std::vector<double>> by_rank = session.gather(own);
-    if (by_rank.empty()) {
-        return own;
-    }
-    std::vector<double> mean(own.size(), 0);
-    for (const std::vector<double>& of_rank : by_rank) {
-        for (std::size_t i = 0; i < mean.size(); ++i) {
-            mean[i] += of_rank[i] / session.control().ranks();
+// The training code handles float32 gradients that are copied one by one.
+void check_trainable(const Scenario& scenario, const std::string& file) {
+    check_model(scenario, file);
+    struct Refusal {
+        bool given;
+        const char* pointer;
+        const char* expected;
+        const char* got;
+    };
+    const auto* optimizer = std::get_if<Optimizer>(&scenario.step.optimizer);
+    for (const auto& [given, pointer, expected, got] :
+         {Refusal{scenario.step.cuda_graph, "/step/cuda_graph", "false", "true"},
+          Refusal{optimizer != nullptr && *optimizer == Optimizer::adam, "/step/optimizer",
+                  "sgd or sgd_momentum", "adam"},
+          Refusal{scenario.sync.strategy == Strategy::none, "/sync/strategy",
+                  "one that synchronises, as ranks would else learn different things", "none"},
+          Refusal{scenario.sync.fused_copies, "/sync/fused_copies", "false", "true"},
+          Refusal{scenario.sync.batched_grad_copy, "/sync/batched_grad_copy", "false", "true"},
+          Refusal{scenario.sync.find_unused_parameters, "/sync/find_unused_parameters",
+                  "false, as all parameters are used", "true"}}) {
+        if (given) {
+            throw InputError(file, pointer, expected, got);
         }
     }
-    return mean;
 }
 
-// Always in one order, for who reads and who writes.
-std::vector<Duration*> all_times(TrainingTimes& times) {
-    std::vector<Duration*> all{&times.optimizer.device, &times.optimizer.host, &times.copies,
-                               &times.copy_launches};
-    for (auto* operations : {&times.forward, &times.backward}) {
-        for (OperationTime& time : *operations) {
-            all.insert(all.end(), {&time.device, &time.host});
-        }
+void read_run(const po::variables_map& values, TrainingOptions& options) {
+    constexpr std::int64_t most_samples = 10'000'000;
+    options.epochs = whole_number(values, "epochs", {1, 100'000});
+    options.samples = whole_number(values, "samples", {1, most_samples});
+    options.test_samples = whole_number(values, "test-samples", {1, most_samples});
+    const std::string& rate = text_value(values, "learning-rate");
+    options.learning_rate = number_in(rate).value_or(0);
+    if (!(options.learning_rate > 0 && options.learning_rate <= 100)) {
+        throw InputError("--learning-rate", "", "a number above 0 and at most 100",
+                         "\"" + rate + "\"");
     }
-    return all;
+    for (const std::string& name : list_value(values, "implementations")) {
+        options.implementations.push_back(
+            choice_named(name, every<TrainingImplementation>, "--implementations"));
+    }
+    options.implementations = each_once(options.implementations);
+    options.format = choice_value(values, "format", every<TableFormat>);
+    options.published = text_or_empty(values, "published");
+    check_can_be_read_again(options.published);
+    constexpr std::int64_t most_pixels = std::int64_t{1} << 29;  // every rank holds all images
+    const ImageDataRequest data = options.data();
+    if ((data.training_images + data.test_images) * data.pixels > most_pixels) {
+        throw InputError(
+            "--samples", "", fmt::format("images of {} pixels in all at most", most_pixels),
+            fmt::format("{} of {}", data.training_images + data.test_images, data.pixels));
+    }
 }
 
-// --- one implementation ---
-
-class ImplementationOnRank {
-  public:
-    ImplementationOnRank(const BenchTrainingOptions& options, TrainingImplementation implementation,
-                         const ImageData& data, TrainingDevice& device, RankSession& session)
-        : implementation_(implementation),
-          task_(options.task_of(implementation)),
-          session_(session),
-          trainer_(task_, data, device),
-          workspace_bytes_(device.workspace_bytes()) {}
-
-    [[nodiscard]] TrainingImplementation implementation() const { return implementation_; }
-    [[nodiscard]] const TrainingTask& task() const { return task_; }
-    [[nodiscard]] Trainer& trainer() { return trainer_; }
-    [[nodiscard]] const std::vector<double>& losses() const { return losses_; }
-
-    // Collective. Adds to what was measured before; parameters are those of the seed then.
-    void time_operations() {
-        for (const auto& kind : micro_step_kinds(task_.schedule)) {
-            session_.control().barrier();
-            const std::vector<TrainingTimes> times =
-                trainer_.time_operations(kind.first, kind.second, timing_repetitions);
-            samples_[kind].insert(samples_[kind].end(), times.begin(), times.end());
-        }
+TrainingOptions read_options(const CommandLine& line, const std::optional<RankIdentity>& identity) {
+    const po::variables_map& values = line.values;
+    TrainingOptions options;
+    read_bench("training", line, identity, {}, options, values.count("simulate") == 0);
+    if (options.simulates && identity) {
+        throw UsageError{fmt::format(
+            "bench training: expected --simulate in one process, got ranks that {} started",
+            identity->launcher)};
     }
-
-    // Collective. How computing and the all-reduces of this plan's largest bucket slow each other.
-    void time_contention() {
-        constexpr std::int64_t iterations = 20;
-        session_.control().barrier();
-        append(microseconds(trainer_.backward_alone(iterations)), backward_alone_us_);
-        session_.control().barrier();
-        const ContentionTimes times = trainer_.contend(largest_message_bytes() / 4, iterations);
-        append(microseconds(times.passes), backward_disturbed_us_);
-        append(microseconds(times.all_reduces), all_reduces_disturbed_us_);
+    std::string file;
+    const Json document = requested_document(values, identity, file);
+    options.document = document.dump();
+    options.scenario = parse_scenario(document, file, read_text_file);
+    check_trainable(options.scenario, file);
+    read_run(values, options);
+    const std::int64_t ranks = options.scenario.group.ranks;
+    if (!options.simulates && !identity && ranks > most_ranks_here) {
+        throw InputError(file, "/cluster/ranks",
+                         fmt::format("at most {} ranks on one machine", most_ranks_here),
+                         std::to_string(ranks));
     }
+    return options;
+}
 
-    // Collective. `all_reduces_us`: by bytes, on rank 0, where alone the result means something.
-    TrainingMeasurement measured(const std::map<std::int64_t, std::vector<double>>& all_reduces_us,
-                                 Statistic statistic) {
-        TrainingMeasurement measured;
-        for (const auto& [kind, samples] : samples_) {
-            measured.operations[kind] = operation_times(samples, statistic);
-        }
-        for (const Bucket& bucket : trainer_.plan().buckets) {
-            const std::int64_t bytes = bytes_on_wire(bucket, task_.sync.comm_hook);
-            measured.all_reduces[bytes] =
-                duration_from_us(reduced(all_reduces_us.at(bytes), statistic));
-        }
-        const double pass_us = reduced(backward_alone_us_, statistic);
-        // As alone where all-reduces are over before a pass is.
-        const std::vector<double> slowed = mean_over_ranks(
-            session_,
-            {pass_us,
-             backward_disturbed_us_.empty() ? pass_us : reduced(backward_disturbed_us_, statistic),
-             reduced(all_reduces_disturbed_us_, statistic)});
-        const double alone_us = reduced(all_reduces_us.at(largest_message_bytes()), statistic);
-        measured.compute_slowdown = slowed[0] > 0 ? std::max(1.0, slowed[1] / slowed[0]) : 1.0;
-        measured.communication_slowdown = alone_us > 0 ? std::max(1.0, slowed[2] / alone_us) : 1.0;
-        return measured;
-    }
+// --- running -------------------------------------------------------------------------------------
 
-    // Collective.
-    void run_epoch(std::int64_t epoch, const std::function<void()>& show) {
-        trainer_.begin_epoch(epoch);
-        const std::int64_t steps = steps_per_epoch(task_.schedule);
-        for (std::int64_t step = 0; step < steps; ++step) {
-            const double time_s = to_us(trainer_.step(step)) * 1e-6;
-            time_s_ += time_s;
-            if (step + 1 < steps || steps == 1) {
-                full_steps_s_.push_back(time_s);
-            }
-            check_equal_on_all_ranks(trainer_, CheckedTensors::gradients, session_.control(),
-                                     fmt::format("after step {} of epoch {} ({})", step, epoch,
-                                                 name_of(implementation_)));
-            show();
-        }
-        const SampleResults own = trainer_.training_results();
-        double loss = 0;
-        double samples = 0;
-        for (const std::vector<double>& of_rank :
-             session_.gather(std::array{own.loss, static_cast<double>(own.samples)})) {
-            loss += of_rank[0];
-            samples += of_rank[1];
-        }
-        losses_.push_back(samples > 0 ? loss / samples : 0);
-    }
-
-    // Collective. The result on rank 0.
-    TrainedImplementation finish() {
-        check_equal_on_all_ranks(trainer_, CheckedTensors::parameters, session_.control(),
-                                 fmt::format("at the end ({})", name_of(implementation_)));
-        const SampleResults test = trainer_.test();
-        TrainedImplementation result{.implementation = implementation_, .simulated = {}};
-        for (const std::vector<double>& of_rank : session_.gather(
-                 std::array{time_s_, median(full_steps_s_),
-                            static_cast<double>(trainer_.memory().peak + workspace_bytes_),
-                            static_cast<double>(peak_memory_bytes())})) {
-            result.ranks.push_back({.time_s = of_rank[0],
-                                    .full_step_s = of_rank[1],
-                                    .max_memory_bytes = static_cast<std::int64_t>(of_rank[2]),
-                                    .process_peak_bytes = static_cast<std::int64_t>(of_rank[3])});
-        }
-        result.losses = losses_;
-        result.accuracy = static_cast<double>(test.correct) / static_cast<double>(test.samples);
-        return result;
-    }
-
-  private:
-    [[nodiscard]] std::int64_t largest_message_bytes() const {
-        return std::ranges::max(transformed(trainer_.plan().buckets, [&](const Bucket& bucket) {
-            return bytes_on_wire(bucket, task_.sync.comm_hook);
-        }));
-    }
-
-    TrainingTimes operation_times(const std::vector<TrainingTimes>& samples, Statistic statistic) {
-        TrainingTimes times = samples.front();
-        std::vector<std::vector<double>> by_number;
-        for (TrainingTimes sample : samples) {
-            const std::vector<Duration*> numbers = all_times(sample);
-            by_number.resize(numbers.size());
-            for (std::size_t i = 0; i < numbers.size(); ++i) {
-                by_number[i].push_back(to_us(*numbers[i]));
-            }
-        }
-        const std::vector<double> mean =
-            mean_over_ranks(session_, transformed(by_number, [&](const auto& of_number) {
-                                return reduced(of_number, statistic);
-                            }));
-        auto next = mean.begin();
-        for (Duration* time : all_times(times)) {
-            *time = duration_from_us(*next++);
-        }
-        return times;
-    }
-
-    TrainingImplementation implementation_;
-    TrainingTask task_;
-    RankSession& session_;
-    Trainer trainer_;
-    std::map<std::pair<std::int64_t, bool>, std::vector<TrainingTimes>> samples_;
-    std::vector<double> backward_alone_us_;
-    std::vector<double> backward_disturbed_us_;
-    std::vector<double> all_reduces_disturbed_us_;
-    std::vector<double> full_steps_s_;
-    double time_s_ = 0;  // of all steps
-    std::vector<double> losses_;
-    std::int64_t workspace_bytes_;
-};
-
-// --- the job ---
-
-class TrainingJob {
-  public:
-    TrainingJob(const BenchTrainingOptions& options, RankSession& session)
-        : options_(options), session_(session), data_(make_image_data(options.data())) {
-        const TrainingTask task = options.task_of(options.implementations.front());
-        session.expect(steps_per_epoch(task.schedule) * options.epochs *
-                       std::ssize(options.implementations));
-    }
-
-    // Collective. Results on rank 0.
-    std::vector<TrainedImplementation> run() {
-        time_all_reduces();
-        device_ = session_.connection().training();
-        for (const TrainingImplementation implementation : options_.implementations) {
-            implementations_.push_back(std::make_unique<ImplementationOnRank>(
-                options_, implementation, data_, *device_, session_));
-        }
-        measure();
-        train();
-        std::vector<TrainedImplementation> results;
-        for (const auto& implementation : implementations_) {
-            results.push_back(implementation->finish());
-        }
-        measure();  // once more: a machine that has changed meanwhile counts half
-        add_predictions(results);
-        return results;
-    }
-
-  private:
-    // Messages of every bucket's size.
-    void time_all_reduces() {
-        std::set<std::int64_t> sizes;
-        const CommHook hook = options_.scenario.sync.comm_hook;
-        const Workload workload = step_input(options_.scenario).workload;
-        for (const TrainingImplementation implementation : options_.implementations) {
-            const SyncSettings sync = settings_of_replay(options_.sync_of(implementation));
-            for (const Bucket& bucket : make_plan(workload, sync.policy).buckets) {
-                sizes.insert(bytes_on_wire(bucket, hook));
-            }
-        }
-        const std::unique_ptr<MessageDevice> messages = session_.connection().messages();
-        for (const std::int64_t size : sizes) {
-            show(fmt::format("timing all-reduces of {} bytes", size));
-            const Message message{.size = Bytes{size}, .dtype = wire_dtype(hook, DType::float32)};
-            const std::int64_t iterations = std::max<std::int64_t>(iterations_for(Bytes{size}), 9);
-            session_.control().barrier();
-            const MessageTrace trace = messages->measure(message, iterations);
-            if (!trace.wrong.empty()) {
-                throw WrongSum(trace.wrong);
-            }
-            append(session_.slowest_us(trace.times), all_reduces_us_[size]);
-            append(microseconds(trace.issue), issue_us_);
-        }
-    }
-
-    void measure() {
-        for (const auto& implementation : implementations_) {
-            show(fmt::format("timing each operation of {}",
-                             name_of(implementation->implementation())));
-            implementation->time_operations();
-            implementation->time_contention();
-        }
-    }
-
-    // Implementations take turns epoch by epoch, each first as often as last, so that a machine
-    // that changes does so for all alike.
-    void train() {
-        for (std::int64_t epoch = 0; epoch < options_.epochs; ++epoch) {
-            for (std::size_t i = 0; i < implementations_.size(); ++i) {
-                const std::size_t turn = epoch % 2 == 0 ? i : implementations_.size() - 1 - i;
-                ImplementationOnRank& implementation = *implementations_[turn];
-                implementation.run_epoch(epoch, [&] { show_step(epoch, implementation); });
-            }
-        }
-    }
-
-    void show_step(std::int64_t epoch, const ImplementationOnRank& implementation) {
-        session_.item_done();
-        const std::vector<double>& losses = implementation.losses();
-        show(fmt::format(
-            "epoch {} of {}, {}{}", epoch + 1, options_.epochs,
-            name_of(implementation.implementation()),
-            losses.empty() ? "" : fmt::format(", loss of the one before {:.4f}", losses.back())));
-    }
-
-    // Not more often than somebody could read it.
-    void show(const std::string& text) {
-        using Clock = std::chrono::steady_clock;
-        if (Clock::now() - shown_ > std::chrono::milliseconds{50}) {
-            session_.show(text);
-            shown_ = Clock::now();
-        }
-    }
-
-    void add_predictions(std::vector<TrainedImplementation>& results) {
-        for (std::size_t i = 0; i < results.size(); ++i) {
-            ImplementationOnRank& implementation = *implementations_[i];
-            const auto predicted = [&](Statistic statistic) {
-                TrainingMeasurement measured = implementation.measured(all_reduces_us_, statistic);
-                measured.issue = duration_from_us(reduced(issue_us_, statistic));
-                measured.host_is_device = device_->host_is_device();
-                return predict_training(implementation.task(), implementation.trainer().workload(),
-                                        measured);
-            };
-            results[i].simulated = predicted(Statistic::mean);
-            results[i].simulated_full_step = predicted(Statistic::median).full_step;
-            results[i].simulated_memory_bytes = predict_memory(
-                implementation.task(), options_.test_samples, Bytes{device_->alignment_bytes()},
-                Bytes{device_->workspace_bytes()});
-        }
-    }
-
-    const BenchTrainingOptions& options_;
-    RankSession& session_;
-    ImageData data_;
-    std::map<std::int64_t, std::vector<double>> all_reduces_us_;  // by bytes, on rank 0
-    std::vector<double> issue_us_;
-    std::chrono::steady_clock::time_point shown_;
-    std::unique_ptr<TrainingDevice> device_;
-    std::vector<std::unique_ptr<ImplementationOnRank>> implementations_;
-};
-
-void print(const BenchTrainingOptions& options, EnvironmentRecord environment,
-           const std::vector<TrainedImplementation>& results) {
-    environment.transport = {};  // that ranks share a GPU is said apart
+void print_measured(const TrainingOptions& options, EnvironmentRecord environment,
+                    const std::vector<TrainedImplementation>& results) {
+    environment.transport = {};  // a GPU that ranks share is mentioned apart
     const std::string backend(options.backend->name());
-    const std::string hardware = hardware_of(environment);
     const std::string& link_rate = environment.link_rate;
-    write_output("-", bench_training_report(
-                          options, results,
-                          fmt::format("over {}{}; {}", backend,
-                                      link_rate.empty() ? "" : " at " + link_rate, hardware),
-                          {{"command", passed_on_command(options.command)},
-                           {"backend", backend},
-                           {"hardware", hardware},
-                           {"libraries", environment.libraries},
-                           {"link_rate", link_rate},
-                           {"shared_gpu", options.request.share_gpu},
-                           {"date", environment.date}}));
+    print_training(
+        options, results,
+        fmt::format("over {}{}; {}", backend, link_rate.empty() ? "" : " at " + link_rate,
+                    hardware_of(environment)),
+        {{"backend", backend},
+         {"hardware", hardware_of(environment)},
+         {"libraries", environment.libraries},
+         {"link_rate", link_rate},
+         {"shared_gpu", options.request.share_gpu},
+         {"date", environment.date}});
 }
 
-int run_ranks(const BenchTrainingOptions& options, const std::optional<RankIdentity>& identity) {
-    if (!identity) {
-        check_published(options.published);  // fails now rather than at the end
-    }
-    return run_rank_bench<std::vector<TrainedImplementation>>(
-        job_of(options, options.scenario.group.ranks), identity,
-        [&](RankSession& session) { return TrainingJob(options, session).run(); },
-        [&](const EnvironmentRecord& environment, const auto& results) {
-            print(options, environment, results);
-        });
-}
-
-// --- without ranks ---
-
-int simulate_training(const BenchTrainingOptions& options) {
-    // What a GPU's memory and cuBLAS's workspace come to in hw/nccl; on a CPU blocks start on cache
-    // lines.
+std::vector<TrainedImplementation> simulated_training(const TrainingOptions& options) {
+    // The alignment and workspace of a GPU's memory and cuBLAS in hw/nccl; on a CPU blocks start on
+    // cache lines.
     const auto& device = std::get<ModelWorkload>(options.scenario.workload).device;
     const bool is_cpu = device && device->host_is_device;
     const Bytes alignment{is_cpu ? 64 : 256};
     const Bytes workspace = is_cpu ? Bytes{} : 32 * Bytes{bytes_per_mib};
-    std::vector<TrainedImplementation> results;
-    for (const TrainingImplementation implementation : options.implementations) {
+    return transformed(options.implementations, [&](TrainingImplementation implementation) {
         const TrainingTask task = options.task_of(implementation);
         const TrainingTime time = predict_training(task, options.scenario);
-        results.push_back({.implementation = implementation,
-                           .simulated = time,
-                           .simulated_full_step = time.full_step,
-                           .simulated_memory_bytes =
-                               predict_memory(task, options.test_samples, alignment, workspace)});
-    }
-    write_output("-", bench_training_report(
-                          options, results, "simulated over " + options.scenario.link.name,
-                          {{"command", passed_on_command(options.command)}, {"date", utc_now()}}));
-    return exit_done;
+        return TrainedImplementation{.implementation = implementation,
+                                     .simulated = time,
+                                     .simulated_full_step = time.full_step,
+                                     .simulated_memory_bytes = predict_memory(
+                                         task, options.test_samples, alignment, workspace)};
+    });
 }
 
 }  // namespace
 
+SyncRequest TrainingOptions::sync_of(TrainingImplementation implementation) const {
+    if (implementation == TrainingImplementation::ddp) {
+        return scenario.sync;
+    }
+    SyncRequest flat;
+    flat.strategy = Strategy::flat;
+    flat.comm_hook = scenario.sync.comm_hook;
+    return flat;
+}
+
+TrainingTask TrainingOptions::task_of(TrainingImplementation implementation) const {
+    const auto& workload = std::get<ModelWorkload>(scenario.workload);
+    const auto* optimizer = std::get_if<Optimizer>(&scenario.step.optimizer);
+    return {.shape = std::get<MlpShape>(workload.model),
+            .schedule = {.samples = samples,
+                         .ranks = scenario.group.ranks,
+                         .accumulation = scenario.step.accumulation,
+                         .batch = workload.input.batch},
+            .sync = sync_of(implementation),
+            .optimizer = optimizer == nullptr ? Optimizer::sgd : *optimizer,
+            .learning_rate = static_cast<float>(learning_rate),
+            .seed = seed};
+}
+
+ImageDataRequest TrainingOptions::data() const {
+    const MlpShape shape = std::get<MlpShape>(std::get<ModelWorkload>(scenario.workload).model);
+    return {.pixels = shape.layers.front(),
+            .classes = shape.layers.back(),
+            .training_images = samples,
+            .test_images = test_samples,
+            .seed = seed};
+}
+
+CommandHelp bench_training_help() {
+    return {.usage = {"bucketwise bench training [SCENARIO] [OPTIONS]"},
+            .options = bench_options(own_options, add_scenario_options),
+            .text = explanation,
+            .values = {{"implementations", some_of(every<TrainingImplementation>)}}};
+}
+
 int run_bench_training(const CommandLine& line) {
     const std::optional<RankIdentity> identity = rank_from_environment(environment_variable);
-    const BenchTrainingOptions options = bench_training_options(line, identity);
-    return options.simulate ? simulate_training(options) : run_ranks(options, identity);
+    const TrainingOptions options = read_options(line, identity);
+    if (options.simulates) {
+        print_training(options, simulated_training(options),
+                       "simulated over " + options.scenario.link.name, {{"date", utc_now()}});
+        return exit_done;
+    }
+    if (!identity) {
+        check_published(options.published);  // fails now rather than at the end
+    }
+    return run_bench<std::vector<TrainedImplementation>>(
+        options, options.scenario.group.ranks, identity,
+        [&](RankSession& session) { return train_on_ranks(options, session); },
+        [&](const EnvironmentRecord& environment, const auto& results) {
+            print_measured(options, environment, results);
+        });
 }
 
 }  // namespace bucketwise

@@ -1,11 +1,9 @@
-#include "bench/training/prediction.h"
-
 #include <algorithm>
 #include <cmath>
 #include <set>
 
+#include "bench/training/training.h"
 #include "sim/base/invariant.h"
-#include "sim/predict/training.h"
 
 namespace bucketwise {
 namespace {
@@ -18,12 +16,7 @@ void set_times(const std::vector<OperationTime>& times, std::vector<TimedOperati
     }
 }
 
-std::int64_t ppm(double factor) {
-    return std::max(undisturbed_ppm,
-                    static_cast<std::int64_t>(std::llround(factor * double{undisturbed_ppm})));
-}
-
-// Each size has a segment of its own, whose latency is all of what was measured.
+// Each size has a segment of its own, whose latency is the whole measured time.
 LinkParameters link_of(const TrainingMeasurement& measured, std::int64_t ranks) {
     constexpr double so_fast_that_it_does_not_count = 1e6;
     LinkParameters link;
@@ -38,6 +31,10 @@ LinkParameters link_of(const TrainingMeasurement& measured, std::int64_t ranks) 
     invariant(!link.segments.empty(), "a plan has a bucket");
     link.segments.back().up_to.reset();
     link.host_issue = measured.issue;
+    const auto ppm = [](double factor) {
+        return std::max<std::int64_t>(undisturbed_ppm,
+                                      std::llround(factor * double{undisturbed_ppm}));
+    };
     link.interference = constant_interference(
         {ppm(measured.compute_slowdown), ppm(measured.communication_slowdown)});
     return link;
@@ -59,26 +56,23 @@ StepInput measured_input(const TrainingTask& task, const Workload& workload,
         input.copy_bandwidth = BytesPerSecond{std::max<std::int64_t>(
             std::llround(static_cast<double>(times.copied.count) / seconds), 1)};
     }
-    // Launching it is part of it where the host is slower than the device.
+    // Where the host is slower than the device, the launch is the longer part.
     input.step.optimizer = std::max(times.optimizer.device, times.optimizer.host);
     return input;
 }
 
-Duration in_proportion(Duration time, std::int64_t part, std::int64_t whole) {
-    return scaled(time, static_cast<double>(part) / static_cast<double>(whole));
-}
-
 Scenario with_samples(Scenario scenario, std::int64_t samples) {
     auto& workload = std::get<ModelWorkload>(scenario.workload);
-    const std::int64_t batch = std::exchange(workload.input.batch, samples);
+    const double share = static_cast<double>(samples) / static_cast<double>(workload.input.batch);
+    workload.input.batch = samples;
     for (std::optional<Duration>* time : {&workload.forward, &workload.backward}) {
         if (*time) {
-            *time = in_proportion(**time, samples, batch);
+            *time = scaled(**time, share);
         }
     }
     for (auto* times : {&workload.forward_operations, &workload.backward_operations}) {
         for (Duration& time : *times) {
-            time = in_proportion(time, samples, batch);
+            time = scaled(time, share);
         }
     }
     return scenario;
@@ -104,8 +98,8 @@ TrainingTime predicted_time(const TrainingTask& task, const Workload& workload,
 
 }  // namespace
 
-std::vector<std::pair<std::int64_t, bool>> micro_step_kinds(const TrainingSchedule& schedule) {
-    std::set<std::pair<std::int64_t, bool>> kinds;
+std::vector<MicroStepKind> micro_step_kinds(const TrainingSchedule& schedule) {
+    std::set<MicroStepKind> kinds;
     for (const std::int64_t step : {std::int64_t{0}, steps_per_epoch(schedule) - 1}) {
         bool accumulates = false;
         for (const SampleRange& part : micro_steps(schedule, step, 0)) {

@@ -48,7 +48,8 @@ void change_nccl_version(const boost::program_options::variables_map& values, Li
 // The text of a link file or of a preset that --link names. Throws InputError.
 std::string read_link_text(const std::string& link);
 
-// The scenario's file, which `command` ("bench compute") needs, or must not have. Throw UsageError.
+// The scenario's file, which `command` ("bench bucketed") needs, or must not have. Throw
+// UsageError.
 std::string scenario_file(const boost::program_options::variables_map& values,
                           const std::string& command);
 void refuse_scenario(const boost::program_options::variables_map& values,

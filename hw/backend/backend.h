@@ -10,7 +10,6 @@
 #include <string_view>
 
 #include "hw/batch_norm/sync_batch_norm.h"
-#include "hw/compute/copy_bench.h"
 #include "hw/launch/rank_identity.h"
 #include "hw/rank/communicator.h"
 #include "hw/rank/control_group.h"
@@ -87,11 +86,6 @@ class Backend : public Interface {
 
     // Its own libraries and those it computes with, with versions. Needs no GPU.
     [[nodiscard]] virtual std::string libraries() const = 0;
-
-    // On the first device; this process is no rank.
-    [[nodiscard]] virtual std::unique_ptr<CopyBench> copies() const = 0;
-    // What it runs on, beside the CPU; empty: nothing.
-    [[nodiscard]] virtual std::string first_gpu() const = 0;
 
     // Collective. Throws PeerFailure when the others do not come.
     [[nodiscard]] virtual std::unique_ptr<RankConnection> connect(

@@ -4,7 +4,6 @@
 #include <memory>
 
 #include "hw/batch_norm/sync_batch_norm.h"
-#include "hw/compute/copy_bench.h"
 #include "hw/rank/communicator.h"
 #include "hw/training/training_device.h"
 
@@ -17,11 +16,5 @@ std::unique_ptr<BatchNormDevice> cpu_batch_norm(Communicator& communicator);
 // A rank's training, through Eigen. `communicator` is kept by reference and used by one other
 // thread.
 std::unique_ptr<TrainingDevice> cpu_training_device(Communicator& communicator);
-
-// Packing, tensor by tensor.
-class CpuCopyBench : public CopyBench {
-  public:
-    std::vector<CopyTimes> run(const CopyCase& copy_case, std::int64_t rounds) override;
-};
 
 }  // namespace bucketwise

@@ -96,12 +96,6 @@ class GlooBackend : public Backend {
         return gloo_version() + ", " + kernel_libraries();
     }
 
-    [[nodiscard]] std::unique_ptr<CopyBench> copies() const override {
-        return std::make_unique<CpuCopyBench>();
-    }
-
-    [[nodiscard]] std::string first_gpu() const override { return ""; }
-
     [[nodiscard]] std::unique_ptr<RankConnection> connect(
         const MeetingPoint& meeting, const RankIdentity& /*identity*/,
         const BackendRequest& request) const override {

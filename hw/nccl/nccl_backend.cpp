@@ -11,7 +11,6 @@
 #include <fmt/format.h>
 
 #include "hw/gloo/connection.h"
-#include "hw/gpu/gpu_copy_bench.h"
 #include "hw/gpu/matrix_products.h"
 #include "hw/gpu/runtime/cublas_library.h"
 #include "hw/gpu/runtime/gpu_check.h"
@@ -181,13 +180,6 @@ class NcclBackend : public Backend {
         return fmt::format("{}, {}, {}, {}", nccl_version(), cublas_version(), cuda_version(),
                            gloo_version());
     }
-
-    [[nodiscard]] std::unique_ptr<CopyBench> copies() const override {
-        static_cast<void>(visible_gpus());
-        return std::make_unique<GpuCopyBench>();
-    }
-
-    [[nodiscard]] std::string first_gpu() const override { return describe_gpu(0); }
 
     [[nodiscard]] std::unique_ptr<RankConnection> connect(
         const MeetingPoint& meeting, const RankIdentity& identity,

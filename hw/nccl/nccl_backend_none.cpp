@@ -29,13 +29,6 @@ class NoNcclBackend : public Backend {
 
     [[nodiscard]] std::string libraries() const override { return "no NCCL"; }
 
-    [[nodiscard]] std::unique_ptr<CopyBench> copies() const override {
-        check({});
-        return nullptr;
-    }
-
-    [[nodiscard]] std::string first_gpu() const override { return ""; }
-
     [[nodiscard]] std::unique_ptr<RankConnection> connect(
         const MeetingPoint& /*meeting*/, const RankIdentity& /*identity*/,
         const BackendRequest& request) const override {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "bench/all_reduce/published.h"
+#include "bench/all_reduce/rows.h"
 #include "bench/all_reduce/simulation.h"
 #include "cli/shell/csv.h"
 #include "sim/link/collective.h"

@@ -126,7 +126,7 @@ TEST_CASE("what bench syncbn cannot do is refused with 2 and one line") {
     check_refused({"--simulate"}, "expected a scenario, whose device, ranks and link");
     check_refused({machine}, "expected a scenario only with --simulate");
     check_refused({"--set", "/a=1"}, "--set has no effect without --simulate");
-    check_refused({machine, "--simulate", "--rounds", "3"}, "--rounds has no effect without");
+    check_refused({machine, "--simulate", "--rounds", "3"}, "--rounds has no effect where");
     check_refused({machine, "--simulate", "--link-rate", "1gbit"}, "--link-rate has no effect");
     check_refused({"--strategy", "flat"}, "strategy");
     check_refused({scenarios + "/two_buckets.json", "--simulate"},

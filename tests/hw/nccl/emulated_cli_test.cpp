@@ -226,28 +226,6 @@ TEST_CASE("bench allreduce prints nccl-tests' columns for GPUs", "[program]") {
     CHECK(contains(outcome.output, "        4096          1024     float     sum      -1"));
 }
 
-TEST_CASE("bench copies compares packing with a plain copy, and checks what it packed",
-          "[program]") {
-    const Outcome outcome =
-        run({program, "bench", "copies", "--backend", "nccl", "--bytes", "256KiB",
-             "--tensor-elements", "1000,16384", "--rounds", "2", "--format", "json"});
-    CHECK(outcome.errors.empty());
-    REQUIRE(outcome.exit_code == 0);
-    const Json report = Json::parse(outcome.output);
-    CHECK(contains(report["hardware"], "Emulated GPU"));
-    REQUIRE(report["copies"].size() == 8);
-    // 65 gradients of 1,000 floats: 260,000 bytes read, and as many written.
-    CHECK(report["copies"][1]["way"] == "pack");
-    CHECK(report["copies"][1]["tensors"] == 65);
-    CHECK(report["copies"][1]["moved_bytes"] == 520'000);
-    for (const Json& row : report["copies"]) {
-        CHECK(row["samples_us"].size() == 2);
-        CHECK(row["share_of_plain_copy"] > 0.0);
-    }
-    CHECK(run({program, "bench", "copies", "--bytes", "1KiB", "--tensor-elements", "4096"})
-              .exit_code == 2);
-}
-
 TEST_CASE("bench syncbn times a synchronised layer on GPUs, and its memory is that on a CPU") {
     const Outcome outcome =
         run({program, "bench", "syncbn", "--backend", "nccl", "--ranks", "2", "--batch", "32",
@@ -262,21 +240,6 @@ TEST_CASE("bench syncbn times a synchronised layer on GPUs, and its memory is th
         CHECK(row["median_s"] > 0.0);
         CHECK(row["max_memory_bytes"] == 71'168);  // derived in gpu_batch_norm_test.cpp
     }
-}
-
-TEST_CASE("bench compute predicts a step on one GPU from its operations", "[program]") {
-    const std::string scenario = std::string(BUCKETWISE_SCENARIO_DIR) + "/transformer_small.json";
-    const Outcome outcome =
-        run({program, "bench", "compute", scenario, "--backend", "nccl", "--rounds", "2", "--set",
-             "/workload/batch=1", "--set", "/workload/sequence_length=8", "--format", "json"});
-    CHECK(outcome.errors.empty());
-    REQUIRE(outcome.exit_code == 0);
-    const Json report = Json::parse(outcome.output);
-    CHECK(report["backward"]["predicted_ms"] > 0.0);
-    CHECK(report["backward"]["measured_ms"] > 0.0);
-    CHECK(report["launch_us"] > 0.0);
-    CHECK(report["operations"].size() > 100);
-    CHECK(run({program, "bench", "compute", two_buckets}).exit_code == 2);  // times only
 }
 
 TEST_CASE("what NCCL or Gloo cannot do is refused with 2 and one line", "[program]") {
