@@ -1,5 +1,5 @@
-// What all benches share: their options, their real ranks, and one printer of rows. A bench is a
-// function that fills rows and a list of columns; the list is data.
+// The driver of all benches: their shared options, their real ranks, and one printer of rows.
+// A bench is a function that fills rows, and a list of columns, which is data.
 #pragma once
 
 #include <chrono>

@@ -50,7 +50,7 @@ LinkParameters read_link_file(const std::string& path) {
     return link;
 }
 
-// Of one collective, issued in no time, and waited for.
+// The engine's time of one collective, issued in no time, and waited for.
 Duration simulated_time(CollectiveKind kind, const LinkParameters& link, std::int64_t ranks,
                         Bytes size) {
     Program program;

@@ -31,7 +31,7 @@ struct SimulationRequest {
 std::vector<SimulatedAlgorithm> read_simulated_algorithms(
     const std::string& links, const std::vector<std::string>& algorithms);
 
-// None where the request lacks the algorithm. The time is the engine's, of one collective alone.
+// Empty where the request lacks the algorithm. The time is the engine's, of one collective alone.
 std::optional<SimulatedAllReduce> simulate_all_reduce(const SimulationRequest& request,
                                                       const AllReducePlace& place, DType dtype);
 
