@@ -1,33 +1,36 @@
 #!/usr/bin/env bash
 # Checks this project. Each stage is quiet unless it fails; its output stays in build/test_logs.
 #
-# usage: ./test.sh [all | STAGE...]
-#   (nothing)   what is correctness: formatting, every test optimised, and under AddressSanitizer and
-#               UndefinedBehaviorSanitizer the tests of what parses input and what runs threads
-#   all         the rest too: the wheel, every test under these sanitizers, what runs threads under ThreadSanitizer,
+# usage: ./test.sh [all | ci | STAGE...]
+#   (nothing)   correctness: formatting, every test optimised, and under AddressSanitizer and UndefinedBehaviorSanitizer
+#               the tests of parsers and of threads
+#   all         the rest too: the wheel, every test under these sanitizers, the tests of threads under ThreadSanitizer,
 #               clang-tidy, fuzzing
+#   ci          (nothing), then what of the rest fits into the time that this machine is given
 #   STAGE       only these, in this order, of: format release wheel hostile asan_some asan tsan fuzz_build tidy fuzz
-#               wheel makes the wheel and tries it, beside what release builds; hostile gives that files and
-#               options that a seeded hand has changed; tidy reads what release and fuzz_build compile; fuzz
+#               wheel makes the wheel and tries it, beside what release builds; hostile runs the program of release on
+#               files and options changed by a seeded generator; tidy reads the sources of release and fuzz_build; fuzz
 #               runs what fuzz_build builds
-#   FUZZ_SECONDS   how long each fuzzer and hostile run (default 60; 0: only the seeds)
+#   FUZZ_SECONDS   duration of each fuzzer and of hostile (default 60; 0: only the seeds)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
+source tools/progress.sh
 
 fail_usage() {
     echo "test.sh: $*" >&2
     exit 2
 }
 
+rest=()  # stages of ci that run if there is time
 case "$*" in
-    "") stages=(format release asan_some) ;;
+    "" | ci) stages=(format release asan_some) ;;
     all) stages=(format release wheel hostile asan tsan fuzz_build tidy fuzz) ;;
     *) stages=("$@") ;;
 esac
 for stage in "${stages[@]}"; do
     case "$stage" in
         format | release | wheel | hostile | asan_some | asan | tsan | fuzz_build | tidy | fuzz) ;;
-        *) fail_usage "expected nothing, all, or stages, got $stage" ;;
+        *) fail_usage "expected nothing, all, ci, or stages, got $stage" ;;
     esac
 done
 fuzz_seconds=${FUZZ_SECONDS:-60}
@@ -39,14 +42,14 @@ mkdir -p "$logs"
 jobs=$((2 * $(nproc)))
 failed=()
 report=()
-# What one checkout has compiled serves the next, wherever it lies, and also with precompiled headers.
+# One checkout's compiled objects serve the next, in any folder, and also with precompiled headers.
 export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1
 export CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
 
 # --- the stages ---------------------------------------------------------------------------------------
 
 configure() {
-    # Said explicitly, as a build folder remembers what it was configured with before.
+    # Explicit, as a build folder remembers how it was configured before.
     cmake --preset "$1" -D CMAKE_CXX_COMPILER_LAUNCHER="$(command -v ccache || true)" "${@:2}"
 }
 
@@ -56,28 +59,27 @@ format() { tools/check_format.sh; }
 
 release() {
     rm -f build/release/Testing/tests.xml  # of the run before
-    local benchmarks=OFF  # they report; only where everything is checked they are shown to run
-    [[ "${stages[*]}" != *tidy* ]] || benchmarks=ON
+    local benchmarks=OFF  # they only report; with tidy they are built, so that they keep compiling
+    [[ "${stages[*]} ${rest[*]-}" != *tidy* ]] || benchmarks=ON
     configure release -D BUCKETWISE_BUILD_TESTS=ON -D BUCKETWISE_BUILD_BENCHMARKS=$benchmarks
     cmake --build --preset release
     ctest --preset release --parallel "$jobs"
 }
 
-# Skipped, and said so, where pip does not get what makes wheels. What only renames folders in messages makes no other
-# object of what release has compiled: ccache names folders from here.
+# Skipped, with a message, where pip cannot get the tools that make wheels. ccache serves the objects of release: the
+# option that renames folders in messages changes none.
 wheel() {
     local status=0
     CCACHE_IGNOREOPTIONS="-fmacro-prefix-map=*" CMAKE_CXX_COMPILER_LAUNCHER=$(command -v ccache || true) python3 tests/wheel/check_wheel.py build/release . || status=$?
     ((status == 77)) || return "$status"
 }
 
-# Always the same inputs, as a test is to say the same whenever it runs; as many of them as there is time for.
+# The same inputs in the same order on every run, as many as time allows.
 hostile() {
     python3 tests/hostile/hostile.py build/release/cli/bucketwise . --seconds "$fuzz_seconds"
 }
 
-# clang compiles with sanitizers in half the time that GCC takes, and warns of other things; its linker takes a
-# quarter of the usual one's.
+# clang compiles with sanitizers in half of GCC's time and has other warnings; lld takes a quarter of ld's.
 configure_clang() {
     local flags
     flags=$(tools/clang_flags.sh | tr '\n' ' ')
@@ -112,14 +114,14 @@ tidy() { tools/run_tidy.py build/release build/fuzz; }
 
 fuzzers=(scenario_fuzzer measurement_fuzzer nccl_tests_fuzzer kineto_fuzzer nsys_fuzzer flight_recorder_fuzzer chakra_fuzzer)
 
-fuzz() {  # all at once, as each takes as long as it is told
+fuzz() {  # all at once, as each runs for a fixed time
     printf '%s\0' "${fuzzers[@]}" |
         xargs --null --max-procs=0 --replace tools/run_fuzzer.sh build/fuzz '{}' "$fuzz_seconds"
 }
 
 # --- running them -------------------------------------------------------------------------------------
 
-# What a stage has to say when it went well.
+# The result of a stage that passed, in its own words.
 remark() {
     grep --only-matching --extended-regexp '[0-9]+% tests passed.*|All tests passed .*|Done [0-9]+ runs in [0-9]+ second|[0-9]+ executions in .*|no finding in .*|^(skipped:|0 failures;) .*' \
         "$logs/$1.log" | tail -n 1 || true
@@ -140,9 +142,8 @@ conclude() {  # STAGE EXIT_STATUS SECONDS
 
 run() {  # STAGE
     local begin=$SECONDS status
-    # errexit holds inside the stage only if nothing out here looks at its status.
     set +e
-    (set -e; "$1") > "$logs/$1.log" 2>&1 < /dev/null
+    run_with_progress "$1" "$logs/$1.log" "$1"
     status=$?
     set -e
     conclude "$1" "$status" $((SECONDS - begin))
@@ -161,14 +162,73 @@ finish() {
     fi
 }
 
+# --- continuous integration ---------------------------------------------------------------------------------
+
+# Machines differ by five times in speed, and a run of CI that takes too long is lost. So ci measures this machine, by a
+# loop first and by what release then took, and starts no stage of the rest that would end too late.
+usual_loop_ms=900  # for timed_loop on the usual machine: two cores, AMD EPYC
+declare -A usual_seconds=([release]=330 [tidy]=200 [hostile]=70 [wheel]=180 [tsan]=150 [fuzz]=220 [asan]=330)
+usual_limit_seconds=$((20 * 60))
+longest_limit_seconds=$((45 * 60))
+
+timed_loop() {  # prints milliseconds
+    local begin end i
+    begin=$(date +%s%N)
+    for ((i = 0; i < 300000; i++)); do :; done
+    end=$(date +%s%N)
+    echo $(((end - begin) / 1000000))
+}
+
+# Past findings decide the order: tidy and hostile found most. The others take turns from commit to commit, so that each
+# runs now and then.
+stages_of_rest() {
+    local turn others=(wheel fuzz asan tsan)
+    turn=$(git rev-list --count HEAD 2> /dev/null || echo 0)
+    turn=$((turn % ${#others[@]}))
+    echo tidy hostile "${others[@]:turn}" "${others[@]:0:turn}"
+}
+
+run_rest() {
+    local stage expected limit
+    # Percent of the usual machine's time.
+    local slower=$((100 * loop_ms / usual_loop_ms)) by_release=$((100 * release_seconds / usual_seconds[release]))
+    ((by_release <= slower)) || slower=$by_release
+    limit=$((usual_limit_seconds * slower / 100))
+    ((limit >= usual_limit_seconds)) || limit=$usual_limit_seconds
+    ((limit <= longest_limit_seconds)) || limit=$longest_limit_seconds
+    for stage in "${rest[@]}"; do
+        expected=$((usual_seconds[$stage] * slower / 100))
+        if ((SECONDS + expected > limit)); then
+            report+=("$(printf '%-11s left out: would take %d s and end after %d minutes' "$stage" "$expected" $((limit / 60)))")
+            echo "${report[-1]}"
+            continue
+        fi
+        if [[ $stage == tidy || $stage == fuzz ]] && [[ ! -f build/fuzz/build.ninja ]]; then
+            run fuzz_build
+        fi
+        [[ $stage == fuzz && "${failed[*]-}" == *fuzz_build* ]] || run "$stage"
+    done
+}
+
+# --- all of it ------------------------------------------------------------------------------------------
+
 run setup
 if ((${#failed[@]} > 0)); then
     finish
+fi
+if [[ "$*" == ci ]]; then
+    loop_ms=$(timed_loop)
+    read -r -a rest <<< "$(stages_of_rest)"
 fi
 for stage in "${stages[@]}"; do
     if [[ $stage == fuzz && "${failed[*]-}" == *fuzz_build* ]]; then
         continue  # there is nothing to run
     fi
+    begin=$SECONDS
     run "$stage"
+    [[ $stage != release ]] || release_seconds=$((SECONDS - begin))
 done
+if [[ "$*" == ci ]]; then
+    run_rest
+fi
 finish

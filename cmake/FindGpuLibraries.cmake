@@ -1,10 +1,10 @@
-# The CUDA Toolkit, the headers of cuBLAS and NCCL, and a CUDA compiler; sets BUCKETWISE_HAS_CUDA, and where it is false
-# BUCKETWISE_NCCL_LACKS to what was not found. The libraries themselves are opened at run time, so that a program built
-# here starts where they are not. The CUDA runtime is linked, statically: kernels are launched through it, it starts in
-# no time, and opens the driver itself when it is first called.
+# Finds the CUDA Toolkit, the headers of cuBLAS and NCCL, and a CUDA compiler. Sets BUCKETWISE_HAS_CUDA, and where it is
+# false BUCKETWISE_NCCL_LACKS to the missing part. The libraries themselves are opened at run time, so that a program
+# built here starts without them. The CUDA runtime is linked statically: it starts in no time, launches the kernels, and
+# opens the driver on its first call.
 #
-# Code that calls them is linked with the library bucketwise_gpu, which each executable may choose: what opens the real
-# libraries, or, if its property BUCKETWISE_EMULATED_GPU is set, those of tests/emulated_gpu, which need no GPU.
+# Code that calls them links the library bucketwise_gpu. Each executable chooses its meaning: by default the real
+# libraries; with the property BUCKETWISE_EMULATED_GPU those of tests/emulated_gpu, which need no GPU.
 set(BUCKETWISE_HAS_CUDA FALSE)
 set(bucketwise_lacks "")
 
@@ -28,10 +28,8 @@ else()
             set(CMAKE_CUDA_COMPILER ${CUDAToolkit_NVCC_EXECUTABLE})
         endif()
         if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
-            # Ampere, Hopper, and by their driver's compiler all that came after: for all of them the compiler reads
-            # the source once, where CMake would have it read for each.
-            set(CMAKE_CUDA_ARCHITECTURES OFF)
-            set(bucketwise_cuda_code "--generate-code=arch=compute_80,code=[compute_80,sm_80,sm_90]")
+            # Ampere. The driver translates the same code for every later GPU when a program first runs there.
+            set(CMAKE_CUDA_ARCHITECTURES 80)
         endif()
         check_language(CUDA)
         if(NOT CMAKE_CUDA_COMPILER)

@@ -35,7 +35,8 @@ fi
 
 # OpenBLAS would be larger than all the rest, for the products of matrices in `measure` on a CPU.
 quietly "$tools/bin/pip" wheel . --no-deps --no-build-isolation --wheel-dir "$work/raw" \
-    --config-settings build-dir=build/wheel_objects --config-settings cmake.define.BUCKETWISE_OPENBLAS=OFF
+    --config-settings build-dir=build/wheel_objects --config-settings cmake.define.BUCKETWISE_OPENBLAS=OFF \
+    --config-settings 'cmake.define.CMAKE_CUDA_ARCHITECTURES=80;90-real'
 
 # Carries the libraries, and puts into the name what the program needs of the system's.
 quietly env PATH="$tools/bin:$PATH" "$tools/bin/auditwheel" repair --strip --wheel-dir "$work/carried" "$work"/raw/*.whl
