@@ -1,4 +1,4 @@
-"""The program, called: what Python holds becomes its arguments and files, what it prints is read."""
+"""Calls the program: turns Python values into its arguments and files, and returns its output."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from typing import Any, Dict, Mapping, Sequence, Union
 
 from bucketwise._program import program
 
-# A file, or what one holds.
+# A file, or its content.
 Document = Union[str, "os.PathLike[str]", Mapping[str, Any]]
-# What a value of an option may be: a list stands between commas, a mapping is a repeated POINTER=VALUE, True a flag;
-# what is None or False is left out.
+# The value of an option: a list is joined by commas, a mapping repeats POINTER=VALUE, True is a flag, and None or False
+# leaves the option out.
 Option = Union[str, "os.PathLike[str]", float, bool, None, Sequence[Any], Mapping[str, Any]]
 
 
 class InputError(ValueError):
-    """What the program was given is not what it takes; in its own words, which name the place and what was expected."""
+    """The program refused its input. Its text names the place, what it expected and what it got."""
 
 
 def run(command: str, scenario: Document, options: Mapping[str, Option]) -> str:
-    """What `bucketwise COMMAND SCENARIO OPTIONS` prints. Raises InputError for what it refuses, RuntimeError where it
-    fails, and FileNotFoundError where there is no program."""
-    documents: Dict[str, str] = {}  # by the name of the file that the program reads, what messages call it
+    """Returns the output of `bucketwise COMMAND SCENARIO OPTIONS`. Raises InputError for refused input, RuntimeError for
+    a failed run, and FileNotFoundError without a program."""
+    documents: Dict[str, str] = {}  # file that the program reads -> its name in messages
     try:
         arguments = [program(), command, _file(scenario, "scenario", documents)]
         for name, value in options.items():
@@ -50,7 +50,7 @@ def run(command: str, scenario: Document, options: Mapping[str, Option]) -> str:
 
 
 def _file(document: Document, called: str, documents: Dict[str, str]) -> str:
-    """Its name; a document that is none yet becomes one in memory, which goes with this process."""
+    """Returns the name of a file with the document; a mapping becomes a file in memory."""
     if not isinstance(document, Mapping):
         return os.fspath(document)
     descriptor = os.memfd_create(called)
@@ -76,7 +76,7 @@ def _words(option: str, value: Option) -> Sequence[str]:
 
 
 def _word(value: Any) -> str:
-    """As it is typed: text as it is, all else as JSON, lists between commas."""
+    """Formats a value for the command line: text unchanged, lists joined by commas, everything else as JSON."""
     if isinstance(value, (str, os.PathLike)):
         return os.fspath(value)
     if isinstance(value, Sequence):

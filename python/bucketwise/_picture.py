@@ -1,4 +1,4 @@
-"""A prediction as HTML, for notebooks: its verdict, and the step over the cap as a picture that needs nothing else."""
+"""A prediction as HTML for notebooks: its verdict, and a self-contained SVG of the step time over the cap."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def html_of(prediction: Prediction) -> str:
 
 
 def picture_of(prediction: Prediction) -> str:
-    """An SVG; empty where the strategy has no caps to choose from."""
+    """Returns an SVG; empty for a strategy without caps."""
     rows = _told_apart(prediction.sweep)
     if len(rows) < 2:
         return ""
@@ -46,7 +46,7 @@ def picture_of(prediction: Prediction) -> str:
 
 
 def _told_apart(rows: list[Plan]) -> list[Plan]:
-    """Those with a cap, but of the many small ones that do alike only the last."""
+    """Returns rows with a cap, and only the last of many small caps with equal steps."""
     capped = [row for row in rows if row.bucket_cap_mib]
     steps = [row.step_ms for row in capped]
     alike = 0.01 * (max(steps) - min(steps)) if steps else 0.0
@@ -64,7 +64,7 @@ def _scale(low: float, high: float, first: float, last: float) -> Callable[[floa
 
 
 def _line(points: list[tuple[float, float]]) -> str:
-    """In steps: what a cap does holds up to the next at which the buckets change."""
+    """A staircase: the buckets of a cap stay the same up to the next cap that changes them."""
     (x, y), *others = points
     path = f"M{x} {y}" + "".join(f"H{x}V{y}" for x, y in others)
     return f'<path d="{path}" fill="none" stroke="{BLUE}" stroke-width="1.5"/>'
@@ -76,11 +76,11 @@ def _plateau(prediction: Prediction, x: Callable[[float], float]) -> str:
         return ""
     left = max(x(math.log2(low)), LEFT)
     return (f'<rect x="{left}" y="{TOP}" width="{max(x(math.log2(high)) - left, 1)}" height="{HEIGHT - TOP - BOTTOM}" '
-            f'fill="{GREEN}" opacity="0.12"><title>caps that do as well as the best</title></rect>')
+            f'fill="{GREEN}" opacity="0.12"><title>caps as good as the best</title></rect>')
 
 
 def _mark(at: tuple[float, float], colour: str, called: str, row: Plan, column: int) -> str:
-    """A point of the line, and above all of it what it is."""
+    """A point of the line, and its entry in the key above."""
     cap = "no cap" if row.bucket_cap_mib is None else _size(row.bucket_cap_mib)
     key = WIDTH - RIGHT - 200 * (column + 1)
     return (f'<circle cx="{at[0]}" cy="{at[1]}" r="4" fill="{colour}"/><circle cx="{key}" cy="10" r="4" fill="{colour}"/>'

@@ -1,5 +1,5 @@
-"""predict(): a prediction as data. Every number is the program's; `raw` has all that `predict --json` prints, which
-docs/python.md and cli/README.md describe."""
+"""predict(): a prediction as data. Every number is the program's. `raw` holds everything that `predict --json` prints;
+docs/python.md and cli/README.md describe it."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from bucketwise._command import Document, run
 
 @dataclass(frozen=True)
 class Plan:
-    """Buckets at one cap, and the step with them."""
+    """The buckets of one cap, and their step."""
 
-    bucket_cap_mib: float | None  # None: the strategy has no cap
+    bucket_cap_mib: float | None  # or None, without caps
     buckets: int
     bucket_bytes: list[int]  # in launch order
     step_ms: float
@@ -33,13 +33,13 @@ class Plan:
 
 @dataclass(frozen=True)
 class Setting:
-    """What to type in a framework, and the step with it."""
+    """A framework's setting to type, and its step."""
 
     typed: str
     buckets: int
     bucket_bytes: list[int]
     step_ms: float
-    loss: float  # over the best step of all, as a share of it
+    loss: float  # share by which it exceeds the best step
     raw: dict[str, Any] = field(repr=False)
 
     @classmethod
@@ -49,7 +49,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What to do, and in one sentence what it brings and how sure that is."""
+    """The advice, and one sentence on its gain and certainty."""
 
     advice: str
     text: str
@@ -66,7 +66,7 @@ class Prediction:
     best: Plan
     default: Plan
     keep_default: bool
-    plateau_mib: tuple[float | None, float | None]  # caps that do as well as the best: lowest, highest
+    plateau_mib: tuple[float | None, float | None]  # lowest and highest cap as good as the best
     sweep: list[Plan]
     settings: dict[str, Setting]  # by framework
     notes: list[str]
@@ -97,12 +97,12 @@ def predict(scenario: Document, *, bucket_cap: str | float | Sequence[str | floa
             plan: str | None = None, for_: str | Sequence[str] | None = None, framework: str | None = None,
             trace: str | None = None, percentiles: bool = False, draws: int | None = None,
             nccl_version: str | None = None, compare_strategies: str | Sequence[str] | None = None) -> Prediction:
-    """What `bucketwise predict SCENARIO --json -` says; an option is what the command line calls it.
+    """Returns the prediction of `bucketwise predict SCENARIO --json -`. Options are named as on the command line.
 
-    `scenario` is a file, a model's name, or, as a mapping, what a file holds; `link` a file, a preset's name, or what a
-    file holds. Files that a mapping names lie beside the current folder. `set` has values by JSON pointer. Raises
-    InputError for what the program refuses, RuntimeError where it fails, FileNotFoundError where there is no program,
-    TypeError for a strategy that shards.
+    `scenario` is a file, a model's name, or a mapping with the content of a file; `link` is a file, a preset's name, or
+    such a mapping. Files named in a mapping are relative to the current folder. `set` maps JSON pointers to values.
+    Raises InputError for refused input, RuntimeError for a failed run, FileNotFoundError without a program, TypeError
+    for a strategy that shards.
     """
     options = {"bucket_cap": bucket_cap, "link": link, "strategy": strategy, "set": set, "ranks": ranks,
                "device": device, "batch": batch, "dtype": dtype, "plan": plan, "for": for_, "framework": framework,

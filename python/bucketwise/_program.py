@@ -1,12 +1,12 @@
-"""Where the program is. Imports little: the command `bucketwise` of a wheel starts through here."""
+"""Finds the program. Imports little, as the command `bucketwise` of a wheel starts here."""
 
 import os
 import sys
 
 
 def program() -> str:
-    """The program's file: what $BUCKETWISE names, else what came with this package, else what is installed beside this
-    Python or found in PATH. Raises FileNotFoundError."""
+    """Returns the program's file: $BUCKETWISE, or the one in this package, or one beside this Python or in PATH. Raises
+    FileNotFoundError."""
     named = os.environ.get("BUCKETWISE")
     if named:
         if not _may_run(named):

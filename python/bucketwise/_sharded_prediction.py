@@ -1,4 +1,4 @@
-"""predict_sharded(): the prediction of a scenario that shards, as data. `raw` has all that `predict --json` prints."""
+"""predict_sharded(): the prediction of a sharded scenario as data. `raw` holds all that `predict --json` prints."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bucketwise._command import Document, run
 
 @dataclass(frozen=True)
 class ShardedPlan:
-    """One way to shard, and the step with it."""
+    """One setting of sharding, and its step."""
 
     sharding: dict[str, Any]  # as in a scenario: /sync/sharding
     groups: int
@@ -20,8 +20,8 @@ class ShardedPlan:
     optimizer_ms: float
     communication_ms: float
     exposed_communication_ms: float
-    memory_bytes: int  # at most, of all that is known
-    sharded_peak_bytes: int  # of it at most: parameters and gradients
+    memory_bytes: int  # peak of everything known
+    sharded_peak_bytes: int  # peak of parameters and gradients
     raw: dict[str, Any] = field(repr=False)
 
     @classmethod
@@ -40,9 +40,9 @@ class ShardedPrediction:
     verdict: str
     best: ShardedPlan
     configured: ShardedPlan  # the scenario's own
-    frontier: list[ShardedPlan]  # by rising memory, each noticeably faster than those before
+    frontier: list[ShardedPlan]  # by rising memory, each noticeably faster than the one before
     sweep: list[ShardedPlan]
-    settings: dict[str, str]  # what to type, by place
+    settings: dict[str, str]  # place -> text to type
     notes: list[str]
     raw: dict[str, Any] = field(repr=False)
 
@@ -63,7 +63,7 @@ def predict_sharded(scenario: Document, *, link: Document | None = None, strateg
                     batch: int | None = None, dtype: str | None = None, plan: str | None = None,
                     compare_strategies: str | Sequence[str] | None = None, trace: str | None = None,
                     nccl_version: str | None = None) -> ShardedPrediction:
-    """The same as predict() of a scenario whose strategy is fsdp, hsdp or zero3; of another a TypeError."""
+    """predict() for the strategies fsdp, hsdp and zero3. Raises TypeError for any other."""
     options = {"link": link, "strategy": strategy, "set": set, "ranks": ranks, "device": device, "batch": batch,
                "dtype": dtype, "plan": plan, "compare_strategies": compare_strategies, "trace": trace,
                "nccl_version": nccl_version}

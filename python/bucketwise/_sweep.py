@@ -12,10 +12,10 @@ def sweep(scenario: Document, *, vary: Mapping[str, Any], bucket_cap: str | floa
           link: Document | None = None, strategy: str | None = None, set: Mapping[str, Any] | None = None,
           ranks: int | None = None, device: str | None = None, batch: int | None = None, dtype: str | None = None,
           jobs: int | None = None, shard: str | None = None) -> list[dict[str, Any]]:
-    """The rows that `bucketwise sweep SCENARIO` writes, which pandas.DataFrame() takes as they are.
+    """Returns the rows of `bucketwise sweep SCENARIO`, ready for pandas.DataFrame().
 
-    `vary` has by JSON pointer a list of values, or a range as it is typed, such as "8..1024:x2"; the last changes
-    fastest. All else, and what is raised, is as for predict().
+    `vary` maps JSON pointers to lists of values, or to ranges as on the command line, such as "8..1024:x2"; the last
+    pointer changes fastest. Other options and exceptions are those of predict().
     """
     options = {"vary": vary, "bucket_cap": bucket_cap, "link": link, "strategy": strategy, "set": set, "ranks": ranks,
                "device": device, "batch": batch, "dtype": dtype, "jobs": jobs, "shard": shard}

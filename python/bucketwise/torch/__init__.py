@@ -1,14 +1,14 @@
-"""What bucketwise finds out within a PyTorch training script, without changing what is trained.
+"""Advises and captures a PyTorch training from within its script, without changing the result.
 
     import bucketwise.torch as bw
 
-    with bw.advise(model):      # a DistributedDataParallel, or a module that is going to be inside of one
+    with bw.advise(model):      # a DistributedDataParallel, or a module that will be inside one
         ...training loop...
 
-Rank 0 then prints which bucket size is best and where to type it. In a Trainer: bw.TrainerCallback() (Transformers) or
-bw.LightningCallback(); with torch.profiler: on_trace_ready=bw.trace_handler("advice.json"). What the script's step is as
-a scenario, and nothing more: bw.capture(model, "workload.json"); that takes a model under fully_shard too. What the
-collectives of such a training take: bw.time_collectives("collectives.jsonl").
+Rank 0 then prints the best bucket size and where to type it. Trainers take bw.TrainerCallback() (Transformers) or
+bw.LightningCallback(), torch.profiler takes on_trace_ready=bw.trace_handler("advice.json"). bw.capture(model,
+"workload.json") only writes the step as a scenario, also of a model under fully_shard, and
+bw.time_collectives("collectives.jsonl") times the collectives of such a training.
 
 PyTorch 1.13 or newer, CPU or CUDA, one node or several, under torchrun or anything that sets up torch.distributed.
 """

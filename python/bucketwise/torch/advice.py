@@ -1,4 +1,4 @@
-"""What to set a DistributedDataParallel to that trains, found out while it does."""
+"""Finds the best bucket cap of a DistributedDataParallel while it trains."""
 
 import json
 import os
@@ -12,33 +12,35 @@ from bucketwise.torch.all_reduce import AllReduceTiming
 from bucketwise.torch.capture_pytorch import DISTURBED, capture, say, write_json
 
 FORMAT = 1
-# From where on a replay of the measured step that is off is told, and nothing advised by it; as of an imported trace.
+# Relative errors of the replayed step: above the first it is reported, above the second advice is withheld. Imported
+# traces have the same limits.
 NOTICEABLE, POOR = 0.02, 0.1
 
 
 def advise(model, folder="bucketwise_advice", *, steps=25, warmup=5, link=True, program=None, options=()):
-    """Watches `steps` training steps of `model`, a DistributedDataParallel or a module that is going to be inside of one,
-    times all-reduces between them, and has rank 0 print which bucket_cap_mb is best, how sure that is, and what to type.
+    """Watches `steps` training steps of `model`, times all-reduces between them, and has rank 0 print the best
+    bucket_cap_mb, how sure that is, and the line to type. `model` is a DistributedDataParallel, or a module that will be
+    inside one.
 
         with bw.advise(model):
             ...training loop...
 
-    or before the loop without `with`. All ranks call it, before they train. Nothing that is trained changes by a bit.
+    or before the loop without `with`. All ranks call it, before they train. Training stays the same, bit for bit.
 
     folder: where rank 0 writes scenario.json, link.json, captured.json, all_reduces.jsonl, prediction.json and
-        advice.json. Of an earlier run they are replaced.
-    link: True: times dist.all_reduce on the model's process group, for less than two seconds in all; False: not, and
-        nothing is advised; or a link file's path or a preset's name (`bucketwise link list`), to be used instead.
-    program: the program bucketwise; None: the installed one.
+        advice.json. Files of an earlier run are replaced.
+    link: True times dist.all_reduce on the model's process group, for less than two seconds in all; False does not, and
+        advises nothing; a link file's path or a preset's name (`bucketwise link list`) is used instead.
+    program: the program bucketwise, by default the installed one.
     options: more options of `bucketwise predict`, for example ["--for", "lightning"].
 
-    Never raises: whatever goes wrong is one line on standard error, and training goes on.
+    Never raises: an error is one line on standard error, and training goes on.
     """
     return Advice(model, folder, steps=steps, warmup=warmup, link=link, program=program, options=options)
 
 
 class Advice:
-    """What advise() returns: a context manager; `result` is what advice.json holds, None as long as there is none."""
+    """The context manager that advise() returns. `result` is the content of advice.json, None until it exists."""
 
     def __init__(self, model, folder, *, steps, warmup, link, program, options):
         self.folder, self.link, self.program, self.options = os.fspath(folder), link, program, list(options)
@@ -46,7 +48,7 @@ class Advice:
         try:
             self._timing = AllReduceTiming() if link is True and ranks() > 1 else None
             self._capture = capture(
-                getattr(model, "_orig_mod", model),  # torch.compile's is around it
+                getattr(model, "_orig_mod", model),  # torch.compile wraps the model
                 os.path.join(self.folder, "captured.json"),
                 steps,
                 warmup,
@@ -69,14 +71,14 @@ class Advice:
         return False
 
     def wait(self, timeout_s=None):
-        """Until the verdict is printed. Returns `result`."""
+        """Waits until the verdict is printed. Returns `result`."""
         if self._thread is not None:
             self._thread.join(timeout_s)
         return self.result
 
     def _finished(self, captured):
         if is_first():
-            # Beside training, which goes on. Python waits for it at its end.
+            # Training goes on meanwhile. Python waits for the thread at exit.
             self._thread = threading.Thread(target=self._advise, args=(captured.measured_step_ms(),))
             self._thread.start()
 
@@ -136,7 +138,7 @@ class Advice:
         write_json(self._file("scenario.json"), scenario)
 
     def _make_scenario(self, program):
-        """scenario.json of captured.json and, where it was timed, link.json. Returns lines to print."""
+        """Makes scenario.json from captured.json and, if all-reduces were timed, link.json. Returns lines to print."""
         with open(self._file("captured.json")) as file:
             captured = json.load(file)
         timing = self._timing
@@ -160,7 +162,7 @@ class Advice:
         if is_disturbed:
             with open(self._file("scenario.json")) as file:
                 captured = json.load(file)
-            captured["caveats"].remove(DISTURBED)  # no longer true, but of captured.json
+            captured["caveats"].remove(DISTURBED)  # true only of captured.json
             if not captured["caveats"]:
                 del captured["caveats"]
         captured["cluster"]["link"] = link

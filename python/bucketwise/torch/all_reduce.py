@@ -1,8 +1,8 @@
-"""Times all-reduces on the process group of a DistributedDataParallel that trains, between its steps and beside its
-forward passes, for `bucketwise calibrate`. Nothing of training changes: what is reduced are zeros of its own.
+"""Times all-reduces on the process group of a training DistributedDataParallel, between its steps and beside its
+forward passes, for `bucketwise calibrate`. Training does not change: the all-reduces have a buffer of zeros.
 
-Everything here is done by all ranks in the same order, in the forward hook of a pass that synchronises, where DDP's own
-collectives are as many on every rank. What is decided on the way is decided by numbers that all ranks have.
+All ranks do everything here in the same order, in the forward hook of a pass that synchronises, where every rank has
+issued equally many of DDP's own collectives. Each decision depends only on numbers that all ranks share.
 """
 
 import datetime
@@ -18,39 +18,39 @@ import torch.distributed as dist
 
 KIB, MIB = 1 << 10, 1 << 20
 SIZES = [4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB] + [MIB << shift for shift in range(9)]
-# What is done in every other step that synchronises, after the first five: (a)ll-reduces alone, then (b)eside forward.
+# After the first five synchronising steps, every other one times all-reduces (a)lone or (b)eside forward.
 WARMUP, EVERY, SCHEDULE = 5, 2, "aa" + 3 * "bbbba" + "bb"
-# Together less than two seconds: at most three all-reduces of each size in the first round, whose sizes grow by two or
-# more; four times SHARE_S; five times BESIDE_S alone, and what forward takes longer beside them.
+# In total less than two seconds: at most three all-reduces of each size in the first round, whose sizes at least
+# double; four times SHARE_S; five times BESIDE_S alone, and the slowdown of forward beside them.
 LONGEST_S = 0.05  # a single all-reduce
 SHARE_S = 0.15  # of each later round of all-reduces alone
 BESIDE_S = 0.1  # of all-reduces beside one forward pass
-ENOUGH_S = 1.2  # after which the rest is left out, where ranks wait for one another for long
+ENOUGH_S = 1.2  # the rest is left out after so much, if ranks wait long for one another
 MOST_BESIDE = 256
-PART_OF_FORWARD = 0.7  # that is communicated beside: less than all, as each slows the other
+PART_OF_FORWARD = 0.7  # filled with communication: not all of it, as each slows the other
 
-MEETING_S = 20  # that ranks wait for one another, once
+MEETING_S = 20  # ranks wait for one another once
 
-# How often all ranks have taken part, and who has signed up for the next time: as many, whatever ranks tried alone.
+# The number of timings that all ranks have finished, equal on all of them, and the object signed up for the next one.
 _times_done, _signed_up = 0, None
 
 
 class AllReduceTiming:
-    """What capture() does meanwhile. `problem` says why it does not, where it does not; `added_s` what it has cost."""
+    """Work that capture() does between steps. `problem` says why it stopped, if it did; `added_s` is its cost."""
 
     def __init__(self):
         self.store = self.problem = self.group = self.buffer = self.probe = None
         self.latest, self.done = None, 0
-        self.added_s = self.spent_s = 0.0  # the latter as all ranks know it
-        self.times = {}  # of all-reduces alone, by size: a list of seconds, of the slowest rank
-        self.alone_s, self.beside = {}, []  # seconds of all that are queued, by what is; and what was found beside forward
+        self.added_s = self.spent_s = 0.0  # the latter agreed among ranks
+        self.times = {}  # isolated all-reduces: size -> seconds on the slowest rank
+        self.alone_s, self.beside = {}, []  # seconds by (size, count); probes beside forward
         self.sizes, self.counts = [], {}
-        self.queued, self.turn = [], 0  # (size, count) of all-reduces at once, taken in turn
+        self.queued, self.turn = [], 0  # (size, count) of simultaneous all-reduces, used in turn
         self.by_rank = None
         self._sign_up()
 
     def _sign_up(self):
-        """Every rank that is going to take part says so before it trains."""
+        """Each participating rank signs up before it trains."""
         global _signed_up
         if _signed_up is not None:
             _signed_up.withdraw("it was asked for again")
@@ -63,14 +63,14 @@ class AllReduceTiming:
             self.problem = f"ranks cannot be counted: {type(error).__name__}: {error}"
 
     def withdraw(self, problem):
-        """Nothing is going to be timed any more, unless it is being."""
+        """Cancels the timing unless it has begun."""
         global _signed_up
         if _signed_up is self:
             _signed_up, self.problem = None, problem
             self.store.add(self.key, -1)
 
     def _meet(self):
-        """Whether all ranks do this before the same step."""
+        """Returns whether all ranks arrive before the same step."""
         global _signed_up, _times_done
         arrived, go = f"{self.key}/arrived", f"{self.key}/go"
         if self.store.add(arrived, 1) == dist.get_world_size():
@@ -91,8 +91,8 @@ class AllReduceTiming:
     # -- called by the capture --
 
     def begin_pass(self, capture):
-        """Before the forward of a pass that synchronises. Whether the pass is taken, so that it does not count."""
-        number = len(capture.synchronised)  # by what all ranks have ended, not by what one has begun
+        """Called before the forward of a synchronising pass. Returns whether it uses up the pass."""
+        number = len(capture.synchronised)  # passes that all ranks have ended, not those one rank has begun
         if self.is_done or number == self.latest or number < WARMUP or (number - WARMUP) % EVERY:
             return False
         self.latest = number
@@ -117,7 +117,7 @@ class AllReduceTiming:
         return True
 
     def end_forward(self, one):
-        """Before the backward of a pass that was taken."""
+        """Called before the backward of a used pass."""
         if self.probe is None:
             return
         begin = time.perf_counter()
@@ -130,12 +130,12 @@ class AllReduceTiming:
     # -- how it is done --
 
     def _set_up(self, capture):
-        """Whether all ranks take part. The same answer on each: all have signed up before they trained, and every one has
-        taken part in a step since."""
+        """Returns whether all ranks take part. The answer is the same on each: all signed up before they trained, and
+        each has taken part in a step since."""
         group = capture.ddp.process_group
         self.on_device, self.device = capture.clock.on_device, capture.parameters[0][1].device
         if self.on_device:
-            torch.cuda.synchronize()  # else steps may not have been taken that were launched
+            torch.cuda.synchronize()  # launched steps have now been taken
         world, signed = dist.get_world_size(), self.store.add(self.key, 0)
         if dist.get_world_size(group) != world:
             self.withdraw("the model's process group is not that of all ranks")
@@ -153,20 +153,20 @@ class AllReduceTiming:
         self.sizes = [size for size in SIZES if size <= largest] or SIZES[:1]
         try:
             self.buffer = torch.zeros(self.sizes[-1] // 4, dtype=torch.float32, device=self.device)
-        except RuntimeError:  # no memory for it
+        except RuntimeError:  # out of memory
             pass
         if not self._agreed([float(self.buffer is not None)], dist.ReduceOp.MIN)[0]:
             self.buffer, self.problem = None, f"a rank has no {self.sizes[-1] >> 10} KiB of memory for it"
         return self.problem is None
 
     def _agreed(self, values, operation=None):
-        """Of each the largest of all ranks, or what `operation` makes of them."""
+        """Reduces each value over all ranks, by default to the largest."""
         numbers = torch.tensor(values, dtype=torch.float64, device=self.device)
         dist.all_reduce(numbers, op=operation or dist.ReduceOp.MAX, group=self.group)
         return numbers.tolist()
 
     def _timed(self, size, count):
-        """Seconds of each of `count` all-reduces."""
+        """Returns seconds of each of `count` all-reduces."""
         message = self.buffer[: size // 4]
         dist.all_reduce(message, group=self.group)  # all ranks are here
         if self.on_device:
@@ -179,7 +179,7 @@ class AllReduceTiming:
         return times
 
     def _timed_on_device(self, message, count):
-        """One after another, so that the host is ahead from the first on."""
+        """Back to back: the host runs ahead from the first on."""
         events = [torch.cuda.Event(enable_timing=True) for _ in range(count + 1)]
         events[0].record()
         for event in events[1:]:
@@ -205,7 +205,7 @@ class AllReduceTiming:
             self.times.setdefault(size, []).extend(itertools.islice(slowest, len(times)))
 
     def _time_first(self):
-        """From the smallest on, as far as one may take; how often each is timed from now on follows."""
+        """Times sizes from the smallest up to the longest allowed duration, and sets how often each is timed later."""
         typical = {}
         for size in self.sizes:
             self._keep({size: self._timed(size, 2)})
@@ -217,15 +217,15 @@ class AllReduceTiming:
         self.counts = {size: max(1, min(20, int(share / each))) for size, each in typical.items()}
 
     def _choose_beside(self, capture):
-        """Messages of a size, and as many as last for most of forward, sent at once: the largest that fit, and those of
-        a quarter of that, as small ones are slowed by more."""
+        """Chooses messages to send at once that last for most of forward: the largest size that fits, and a quarter of
+        it, as interference slows small messages more."""
         clean = [one for one in capture.passes[2:] if one.backward_begin is not None]
         if self.on_device:
             torch.cuda.synchronize()
         forward_ms = statistics.median(capture.forward_ms(one) for one in clean) if clean else 0.0
         seconds = min(PART_OF_FORWARD * 1e-3 * self._agreed([forward_ms], dist.ReduceOp.MIN)[0], BESIDE_S)
         for size in sorted(self.sizes, reverse=True):
-            # A device's stream takes one after another, a host several at once, each from memory of its own.
+            # A device's stream runs one at a time; a host runs several at once, each with its own memory.
             most = MOST_BESIDE if self.on_device else min(MOST_BESIDE, 4 * self.buffer.numel() // size)
             count = min(int(seconds / statistics.median(self.times[size])), most)
             if count >= 1 and (not self.queued or 4 * size <= self.queued[0][0]):
@@ -234,7 +234,7 @@ class AllReduceTiming:
                     return
 
     def _start(self):
-        """Those whose turn it is, all at once, on all ranks."""
+        """Starts the messages of this turn at once, on all ranks."""
         size, count = queued = self.queued[self.turn % len(self.queued)]
         self.turn += 1
         message = self.buffer[: size // 4]
@@ -252,7 +252,7 @@ class AllReduceTiming:
         self.alone_s.setdefault(probe.queued, []).extend(self._agreed([probe.seconds()]))
 
     def _exchange(self, capture):
-        """What each rank has found beside its forward passes, told to all."""
+        """Shares what each rank measured beside its forward passes."""
         if self.on_device:
             torch.cuda.synchronize()
         found = []
@@ -264,7 +264,7 @@ class AllReduceTiming:
         ranks, rank = dist.get_world_size(), dist.get_rank()
         computing = torch.zeros(ranks, max(len(found), 1), 2, dtype=torch.float64)
         for i, (seconds, forward, alone) in enumerate(found):
-            # What ran beside lasted until the shorter of the two ended; alone it is shorter by what forward took longer.
+            # The overlap lasts until the shorter of the two ends; alone, forward is shorter by its slowdown.
             disturbed = min(seconds, forward)
             computing[rank, i, 0], computing[rank, i, 1] = max(disturbed - (forward - alone), 0.0), disturbed
         summed = self._agreed(computing.flatten().tolist(), dist.ReduceOp.SUM)
@@ -307,7 +307,7 @@ class AllReduceTiming:
 
 
 class _HostProbe:
-    """All-reduces that run at once with what follows, on threads of the backend."""
+    """All-reduces on threads of the backend, beside the code that follows."""
 
     def __init__(self, issue):
         self.ends, self.waited = [], None
@@ -322,12 +322,12 @@ class _HostProbe:
         self.waited = time.perf_counter()
 
     def seconds(self):
-        # Who waits may be told before the callbacks run.
+        # wait() may return before the callbacks run.
         return (max(self.ends) if len(self.ends) == len(self.works) else self.waited) - self.begin
 
 
 class _DeviceProbe:
-    """The same, on the backend's stream, once what was launched before has run."""
+    """All-reduces on the backend's stream, after everything launched before them."""
 
     def __init__(self, issue):
         self.events = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
@@ -337,7 +337,7 @@ class _DeviceProbe:
             self.events[0].record()
             self.works = issue()
             for work in self.works:
-                work.wait()  # of this stream alone
+                work.wait()  # blocks only this stream
             self.events[1].record()
 
     def wait(self):

@@ -1,4 +1,4 @@
-"""advise() for those who do not write the training loop themselves, and advice from a profiler's trace."""
+"""advise() for training loops of Lightning and Transformers, and advice from a profiler's trace."""
 
 import importlib
 import importlib.util
@@ -9,7 +9,7 @@ from bucketwise.torch.advice import advise, found_program, is_first, link_option
 from bucketwise.torch.capture_pytorch import say
 
 
-def LightningCallback(folder="bucketwise_advice", **options):  # noqa: N802  is called as the class that it makes is
+def LightningCallback(folder="bucketwise_advice", **options):  # noqa: N802  named like the class it makes
     """For Lightning's Trainer(callbacks=[...]). Options are those of advise(). Raises ImportError without Lightning."""
     base = _loaded("lightning.pytorch", "pytorch_lightning").Callback
 
@@ -42,7 +42,7 @@ def trace_handler(path="advice.json", link=None, options=()):
     and write the prediction to `path`. Several steps have to be traced, schedule(wait=..., warmup=..., active=5), with
     record_shapes=True.
 
-    link: a link file or a preset's name; None: as the all-reduces in the trace were.
+    link: a link file or a preset's name; by default fitted to the all-reduces of the trace.
     options: more options of `bucketwise predict`.
     """
 
@@ -65,7 +65,7 @@ def trace_handler(path="advice.json", link=None, options=()):
 
 
 def _loaded(*names):
-    """Of several that may be installed the one that the script uses."""
+    """Imports the one of several installed packages that the script uses."""
     for name in names:
         if name in sys.modules:
             return sys.modules[name]

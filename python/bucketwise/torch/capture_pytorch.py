@@ -4,32 +4,32 @@
     capture(model, "workload.json")     # before the training loop
 
 `model` is a DistributedDataParallel or any module; the script runs as it always does, on as many ranks as it likes.
-After a few steps rank 0 writes workload.json, which `bucketwise predict workload.json --link link.json` takes, and, of
-a DistributedDataParallel, what that logged of itself as workload.ddp.json; then nothing of this is left in the process.
-PyTorch 1.13 or newer, CPU or CUDA. Needs nothing else of bucketwise, so this one file can be copied to where the script
-is: from capture_pytorch import capture.
+After a few steps rank 0 writes workload.json, the input of `bucketwise predict workload.json --link link.json`, and the
+log of a DistributedDataParallel as workload.ddp.json. Then it removes itself from the process. PyTorch 1.13 or newer,
+CPU or CUDA. Needs nothing else of bucketwise, so this one file can be copied beside the script: from capture_pytorch
+import capture.
 
-Training is only watched: hooks take the time (on a GPU they record events on the stream that computes, which are read
-once, at the end) and change no value, so the parameters are the same, bit for bit, with and without.
+Training is only watched: hooks take the time and change no value, so parameters are bit for bit the same. On a GPU they
+record events on the compute stream, which are read once, at the end.
 
-What the times mean. Readiness is when a gradient has been computed and accumulated. Two things can be in the way:
+A gradient is ready when it has been computed and accumulated. Two things disturb the times:
 
-- What DDP itself does between two gradients, above all copying them into buckets, is timed apart, taken out of
-  readiness, and reported as a copy rate. Before PyTorch 2.1 accumulating cannot be told from it and is taken out too.
-- While all-reduces run they slow down computing, by processor time on a CPU, by multiprocessors and memory on a GPU.
-  So passes without communication count alone where there are at least two: micro-steps under no_sync(), one process, or
-  a model outside of DDP. Where there are none, the times are those of disturbed computing and the summary says so; a
-  link with `interference` would then count it twice, and `bucketwise calibrate --captured` takes it out. To have some,
-  put this before the training loop, with a batch and a loss of yours:
+- DDP works between two gradients, above all to copy them into buckets. This work is timed apart, subtracted from
+  readiness, and reported as a copy rate. Before PyTorch 2.1 accumulation cannot be separated from it.
+- All-reduces slow computing down, by processor time on a CPU, by multiprocessors and memory on a GPU. So passes without
+  communication count alone if there are at least two: micro-steps under no_sync(), one process, or a model outside DDP.
+  If there are none, the times include the slowdown and the summary says so; a link with `interference` would then
+  count it twice, and `bucketwise calibrate --captured` removes it. To have some passes without communication, put this
+  before the training loop, with your batch and loss:
 
       with model.no_sync():
-          for _ in range(15):     # five warm up; ten more passes, of training, tell the rest
+          for _ in range(15):     # five warm up; ten passes of training do the rest
               loss_function(model(batch), target).backward()
-      model.zero_grad()           # nothing was learned, but BatchNorm's statistics and random numbers have moved on
+      model.zero_grad()           # nothing is learned, but BatchNorm's statistics and the random numbers move on
 
-Times are rank 0's. A model under torch.compile is compiled anew when the hooks come and when they go. Its gradients
-become ready in pieces of the graph, which the cap cuts: capture it with bucket_cap_mb=1, so that all larger pieces can
-be told from those. Nothing inside a CUDA graph can be seen.
+Times are rank 0's. A model under torch.compile is compiled again when the hooks come and when they go. Its gradients
+become ready in pieces of the graph, which the cap cuts: capture it with bucket_cap_mb=1, as all larger pieces follow
+from those. CUDA graphs are opaque to the hooks.
 """
 
 import atexit
@@ -46,7 +46,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 MIB = 1 << 20
 DTYPES = {torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "bfloat16", torch.float64: "float64"}
-# Stands in the file until a measured link takes its place: a scenario has to name one.
+# In the file until a measured link replaces it: a scenario has to name one.
 PLACEHOLDER = {
     "name": "a placeholder, not measured: give --link",
     "algorithm": "ring",
@@ -54,7 +54,7 @@ PLACEHOLDER = {
     "caveats": [{"text": "a placeholder that nobody measured: give --link", "withholds_advice": True}],
 }
 
-# Who calls backward, by the module that its code is in: where a bucket size is then typed.
+# The wrapper that calls backward, by the module of its code: the bucket size is typed there.
 WRAPPERS = {
     "transformers.trainer": "transformers",
     "lightning": "lightning",
@@ -67,19 +67,19 @@ WRAPPERS = {
     "accelerate": "accelerate",
 }
 
-# What `bucketwise calibrate --captured` takes out.
+# `bucketwise calibrate --captured` removes this slowdown.
 DISTURBED = (
     "every pass that was timed communicated, which slowed its computing by an unknown amount: "
     "some under no_sync() before the training loop tell what it takes alone"
 )
 
-# From where on a caveat in the file says what is weak in it, and from where on nothing should be advised by it.
+# Above the first limit a caveat in the file names the weakness; above the second it withholds advice.
 FEW_PASSES = 5
 WIDE_SPREAD, HOPELESS_SPREAD = 0.2, 0.5  # interquartile range by median, of forward and backward together
-UNSEEN, MOSTLY_UNSEEN = 0.1, 0.5  # of a step: what is neither forward nor backward nor optimizer
+UNSEEN, MOSTLY_UNSEEN = 0.1, 0.5  # share of a step outside forward, backward and optimizer
 
 
-# Of DistributedDataParallel, in versions that have them.
+# Attributes of DistributedDataParallel, in versions that have them.
 NOT_SIMULATED = (
     ("mixed_precision", "DistributedDataParallel's own mixed_precision, which sends gradients in a narrower type,"),
     ("_delay_all_reduce_params", "what delay_all_reduce_named_params asks for"),
@@ -87,15 +87,15 @@ NOT_SIMULATED = (
 
 
 def capture(model, path, steps=20, warmup=5, meanwhile=None, finished=None):
-    """Writes `path` once `model` has seen `warmup` backward passes, which do not count, and `steps` that do.
+    """Writes `path` after `warmup` backward passes of `model`, which do not count, and `steps` more.
 
-    Every micro-step is a pass. Raises ValueError for a model whose gradients a scenario cannot describe. Whatever goes
-    wrong later is told on standard error, and training goes on.
+    Every micro-step is a pass. Raises ValueError for a model whose gradients a scenario cannot describe. Later errors
+    are printed to standard error, and training goes on.
 
-    meanwhile: what else is to be done between steps (see bucketwise.torch.all_reduce); passes that it takes for itself
-    do not count, and capturing lasts until it is_done. finished: called with the capture, on every rank, at its end.
+    meanwhile: other work between steps (see bucketwise.torch.all_reduce); passes that it uses do not count, and
+    capturing lasts until it is_done. finished: called with the capture, on every rank, at its end.
     """
-    if hasattr(model, "_get_fsdp_state"):  # of fully_shard
+    if hasattr(model, "_get_fsdp_state"):  # under fully_shard
         if meanwhile is not None or finished is not None:
             raise ValueError("a model under fully_shard is not advised; capture() and time_collectives() are for it")
         return _sharded().capture(model, path, steps, warmup)
@@ -103,7 +103,7 @@ def capture(model, path, steps=20, warmup=5, meanwhile=None, finished=None):
 
 
 def _sharded():
-    """The file beside this one, wherever both are."""
+    """Imports the file beside this one, in the package or copied."""
     try:
         return importlib.import_module(".capture_sharded" if __package__ else "capture_sharded", __package__ or None)
     except ModuleNotFoundError as error:
@@ -111,7 +111,7 @@ def _sharded():
 
 
 class HostClock:
-    """Moments in seconds; right wherever the thread that calls operations also runs them."""
+    """Moments in seconds; correct where the thread that calls operations also runs them."""
 
     on_device = False
     now = staticmethod(time.perf_counter)
@@ -120,7 +120,7 @@ class HostClock:
 
 
 class CudaClock:
-    """Moments are events on the current stream, which is the one that computes."""
+    """Moments are events on the current stream, the compute stream."""
 
     on_device = True
     finish = staticmethod(lambda: torch.cuda.synchronize())
@@ -129,25 +129,25 @@ class CudaClock:
     @staticmethod
     def now():
         if torch.cuda.is_current_stream_capturing():
-            return None  # into a CUDA graph: such an event cannot be read, and asking to would break the graph
+            return None  # such an event cannot be read, and would break the CUDA graph
         event = torch.cuda.Event(enable_timing=True)
         event.record()
         return event
 
 
 class _Pass:
-    """Moments of one forward and backward pass; those of gradients by index."""
+    """Moments of one forward and backward pass; moments of gradients are by index."""
 
     def __init__(self, number, entered, begin, synchronises, communicates):
-        self.number = number  # of all passes, those that do not count too
-        self.entered = entered  # DDP's forward, which broadcasts buffers before the module's begins
+        self.number = number  # among all passes, counted or not
+        self.entered = entered  # begin of DDP's forward, which broadcasts buffers before the module's forward
         self.begin, self.synchronises, self.communicates = begin, synchronises, communicates
         self.backward_begin = self.backward_end = None
         self.computed, self.accumulated, self.finished = {}, {}, {}  # before, after accumulating, after DDP's hook
         self.optimizer = []  # begin, end, begin, ...
         self.pieces = []  # under torch.compile: the gradients of each piece of backward, as they run
-        self.taken = False  # by what is done meanwhile, and so does not count
-        self.trains = True  # not in evaluation mode
+        self.taken = False  # used by `meanwhile`, so not counted
+        self.trains = True  # in training mode
 
 
 class _Capture:
@@ -170,11 +170,11 @@ class _Capture:
         self.clock = CudaClock if self.parameters[0][1].is_cuda else HostClock
         self.passes, self.current, self.depth, self.sparse, self.hooks = [], None, 0, set(), []
         self.number, self.entered, self.watches_ddp = 0, None, False
-        self.synchronised = []  # numbers of passes, those that do not count too
+        self.synchronised = []  # numbers of synchronising passes, counted or not
         self.original = self.replacement = None  # of torch.autograd.backward
-        self.wrapper = None  # that calls backward, if one does
+        self.wrapper = None  # the wrapper that calls backward
         self.sees_optimizer = self.has_optimizer = False
-        self.is_compiled = None  # by torch.compile, once the first pass has told
+        self.is_compiled = None  # known after the first pass
         self.hooks.append(self.module.register_forward_pre_hook(self._begin_forward))
         atexit.register(self._ended_early)
 
@@ -195,9 +195,9 @@ class _Capture:
 
     def _begin_forward(self, *_):
         if not torch.is_grad_enabled() or self.depth:
-            return  # evaluation, or an activation computed once more in backward
+            return  # evaluation, or recomputation in backward
         if len(self.hooks) == 1:
-            # Not before: a DistributedDataParallel made after capture() has its hooks by now, and ours come after them.
+            # Only now: a DistributedDataParallel made after capture() has its hooks, and these come after them.
             outer = getattr(DistributedDataParallel, "_active_ddp_module", None)
             if self.ddp is None and outer is not None and outer.module is self.module:
                 self.ddp = outer
@@ -209,12 +209,12 @@ class _Capture:
                 return
         entered, self.entered = self.entered, None
         if self.watches_ddp and entered is None:
-            return  # around DistributedDataParallel: an evaluation
+            return  # evaluation that bypasses DistributedDataParallel
         is_new = self.current is None or self.current.backward_end is not None
-        if is_new or (self.module.training and not self.current.trains):  # of two the second is no evaluation
+        if is_new or (self.module.training and not self.current.trains):  # of two forwards the second trains
             synchronises = self.ddp is not None and self.ddp.require_backward_grad_sync
             communicates = synchronises and dist.get_world_size(self.ddp.process_group) > 1
-            # A forward that not all ranks need do, of an evaluation, is left alone.
+            # Skips the forward of an evaluation, which not all ranks need to run.
             is_common = communicates and self.module.training and entered is not None
             taken = is_common and self.meanwhile is not None and self.meanwhile.begin_pass(self)
             begin = self.clock.now()
@@ -246,7 +246,7 @@ class _Capture:
         self.sees_optimizer = all(hasattr(optimizers, name) for name in names)  # since 2.0
         if self.sees_optimizer:
             self.hooks += [getattr(optimizers, name)(self._stamp_optimizer) for name in names]
-        # Tensor.backward() comes through here too.
+        # Tensor.backward() calls this too.
         self.original = torch.autograd.backward
         self.replacement = lambda *args, **kwargs: self._backward(*args, **kwargs)
         torch.autograd.backward = self.replacement
@@ -261,8 +261,7 @@ class _Capture:
         return stamp
 
     def _stamp_optimizer(self, optimizer, *_):
-        """Of a script's optimizers those that hold this model's parameters; all, as long as none does, as one may hold
-        copies of them."""
+        """Counts the optimizers that hold this model's parameters; all of them while none does, as one may hold copies."""
         if self.current is None or self.current.backward_end is None:
             return
         own = {id(parameter) for _, parameter in self.parameters}
@@ -280,7 +279,7 @@ class _Capture:
             return self.original(*args, **kwargs)
         self.depth = 1
         if self.is_compiled is not False and "torch._dynamo" in sys.modules:
-            # A compiled graph has few nodes; another is walked only in the first pass.
+            # A compiled graph has few nodes; any other is walked only in the first pass.
             self.current.pieces = self._pieces(*args, **kwargs)
             self.is_compiled = bool(self.current.pieces)
         self._begin_backward()
@@ -291,7 +290,7 @@ class _Capture:
             raise
         finally:
             self.depth = 0
-        if self.current.finished:  # else another model's
+        if self.current.finished:  # otherwise the pass was another model's
             self.current.backward_end = self.clock.now()
             if self.current.synchronises:
                 self.synchronised.append(self.current.number)
@@ -308,12 +307,12 @@ class _Capture:
             self.meanwhile.end_forward(self.current)
 
     def _pieces(self, tensors=(), *_, **__):
-        """The gradients that each compiled piece of the graph ends in; those shared by several belong to the last."""
+        """Returns the gradients at the end of each compiled piece of the graph; shared ones belong to the last piece."""
         index = {id(parameter): i for i, (_, parameter) in enumerate(self.parameters)}
         roots = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
         nodes = [root.grad_fn for root in roots if root.grad_fn is not None]
         seen, pieces = set(nodes), []
-        for node in nodes:  # grows: towards the leaves, level by level, so a piece comes after the one that runs before it
+        for node in nodes:  # grows level by level towards the leaves, so pieces come in the order they run
             ends = [function for function, _ in node.next_functions if function is not None]
             if "CompiledFunction" in node.name():
                 found = {index.get(id(getattr(function, "variable", None))) for function in ends} - {None}
@@ -336,7 +335,7 @@ class _Capture:
             say(f"nothing was captured: {type(error).__name__}: {error}")
 
     def stop(self):
-        """Takes everything out of the process that is still in it. Whether capturing had ended before."""
+        """Removes all hooks from the process. Returns whether capturing had ended before."""
         ended = not self.hooks
         if self.meanwhile is not None:
             self.meanwhile.withdraw("training ended")
@@ -344,7 +343,7 @@ class _Capture:
         return ended
 
     def forward_ms(self, one):
-        """Of one pass, with the loss."""
+        """Returns ms from the begin of forward to backward, loss included."""
         return self.clock.ms_between(one.begin, one.backward_begin)
 
     def _leave(self):
@@ -363,10 +362,10 @@ class _Capture:
                 "passes; capture(..., steps=, warmup=) sets how many"
             )
 
-    # -- what it means --
+    # -- the document --
 
     def _times(self, one):
-        """Readiness of each gradient and backward, in ms, less DDP's own work; and that work by gradient, in ms."""
+        """Returns ms: readiness of each gradient and backward, both without DDP's own work, and that work by gradient."""
         ready, own, total = {}, {}, 0.0
         before_ddp = one.accumulated or one.computed
         for index in one.finished:  # in the order they finished
@@ -375,7 +374,7 @@ class _Capture:
                 own[index] = self.clock.ms_between(before_ddp[index], last)
                 total += own[index]
             ready[index] = self.clock.ms_between(one.backward_begin, last) - total
-        for piece in one.pieces:  # whose gradients are there at once, but handed out one after another
+        for piece in one.pieces:  # its gradients exist at once, but are handed out one by one
             first = min((ready[index] for index in piece if index in ready), default=0.0)
             ready.update({index: first for index in piece if index in ready})
         # DDP ends backward by waiting for its buckets and copying them back.
@@ -414,11 +413,11 @@ class _Capture:
             document["caveats"] = caveats
         write_json(self.path, document)
         self._write_log()
-        if self.finished is None:  # else who is called then has more to say
+        if self.finished is None:  # otherwise the callback reports more
             self._summarise(document, used, len(undisturbed))
 
     def _caveats(self, document, used, undisturbed):
-        """What is known to be weak in the document: texts, or objects where nothing should be advised by it."""
+        """Returns the known weaknesses of the document: texts, or objects that withhold advice."""
         caveats = self._caveats_of_times([self.clock.ms_between(p.begin, p.backward_end) for p in used])
         if len(used) != undisturbed:
             caveats.append(DISTURBED)
@@ -472,17 +471,17 @@ class _Capture:
         return caveats
 
     def _whole_and_seen(self):
-        """Of steps that another followed: ms from one to the next, and of it in forward, backward and optimizer."""
+        """Returns, for steps followed by another, ms from one to the next, and the part in forward, backward and optimizer."""
         found, whole, seen = [], 0.0, 0.0
         passes = self.passes[self.warmup :]
         for one, following in zip(passes, passes[1:]):
             if following.number != one.number + 1:
-                whole = seen = 0.0  # something was done meanwhile
+                whole = seen = 0.0  # other work came between
                 continue
             whole += self.clock.ms_between(one.entered, following.entered)
             seen += self.clock.ms_between(one.entered, one.backward_end)
             seen += sum(self.clock.ms_between(a, b) for a, b in zip(one.optimizer[::2], one.optimizer[1::2]))
-            # Micro-steps that accumulate have no optimizer. Before PyTorch 2.0 nothing watches it.
+            # Accumulating micro-steps have no optimizer. Before PyTorch 2.0 there is no hook on it.
             is_last = len(one.optimizer) >= 2 or (one.synchronises and not self.sees_optimizer)
             if is_last and whole > 0:
                 found.append((whole, min(seen, whole)))
@@ -491,15 +490,15 @@ class _Capture:
         return found
 
     def measured_step_ms(self):
-        """Medians: of a step's forward, backward and optimizer, and of what is between steps, which has the optimizer
-        where it is not seen. None: nothing tells."""
+        """Returns medians of a step's forward, backward and optimizer, and of the time between steps, which includes an
+        optimizer without hooks. Returns nothing if no steps followed one another."""
         steps = self._whole_and_seen()
         if not steps:
             return None
         return statistics.median(s for _, s in steps), statistics.median(w - s for w, s in steps)
 
     def _unseen_share(self):
-        """Of the time from one step to the next; None where too few steps followed one another, or not all is seen."""
+        """Returns the share of the time between steps that no hook explains, if enough steps followed one another."""
         if not self.sees_optimizer:
             return None
         shares = [(whole - seen) / whole for whole, seen in self._whole_and_seen()]
@@ -518,7 +517,7 @@ class _Capture:
         return [name for i, (name, _) in enumerate(self.parameters) if not any(i in p.finished for p in passes)]
 
     def _copied_gb_per_s(self, own):
-        """Of the gradients that are large beside what calling a hook costs, each at its fastest: the least disturbed."""
+        """Returns the copy rate over gradients whose copy outweighs a hook call, each at its fastest, least disturbed time."""
         size, ms = 0, 0.0
         for index, (_, parameter) in enumerate(self.parameters):
             times = [times[index] for times in own if index in times]
@@ -530,7 +529,7 @@ class _Capture:
     def _gradients(self, ready, backward_ms):
         gradients = []
         for index, (name, parameter) in enumerate(self.parameters):
-            moments = [r[index] for r in ready if index in r]  # none: unused, so DDP takes it for ready at once
+            moments = [r[index] for r in ready if index in r]  # an unused gradient has none: DDP marks it ready at once
             moment = statistics.median(moments) if moments else 0.0
             gradients.append(
                 {
@@ -545,12 +544,12 @@ class _Capture:
         return gradients
 
     def _forward_ms(self, passes):
-        """From the model's forward until backward, so with the loss."""
+        """Returns the median of forward, loss included."""
         return statistics.median(self.clock.ms_between(p.begin, p.backward_begin) for p in passes)
 
     def _step(self, passes):
         step = {}
-        # From one that synchronised to the next.
+        # Passes from one synchronisation to the next.
         at = [number for number in self.synchronised if number >= passes[0].number]
         if at:
             counts = [b - a for a, b in zip(at, at[1:])] or [at[0] - passes[0].number + 1]
@@ -648,7 +647,7 @@ class _Capture:
 
 
 class _KeepAlive:
-    """Holds what autograd itself only refers to weakly, until it is removed like a hook."""
+    """Keeps a node alive that autograd references weakly, until removed like a hook."""
 
     def __init__(self, node):
         self.node = node
@@ -658,7 +657,7 @@ class _KeepAlive:
 
 
 def _wrapper_around(frame):
-    """The wrapper that the code of `frame`, or of what called it, belongs to; of several the first of WRAPPERS."""
+    """Returns the wrapper whose code is in the call stack of `frame`, the first of WRAPPERS if several are."""
     modules = set()
     while frame is not None:
         modules.add(frame.f_globals.get("__name__", ""))
@@ -674,7 +673,7 @@ def _caveat(text, withholds):
 
 
 def _spread(times):
-    """Interquartile range by the median; of fewer than four it tells nothing."""
+    """Returns the interquartile range relative to the median, 0 for fewer than four times."""
     if len(times) < 4 or statistics.median(times) <= 0:
         return 0.0
     low, _, high = statistics.quantiles(times, n=4)
@@ -690,7 +689,7 @@ def say(text):
 
 
 def write_json(path, document):
-    """All or nothing."""
+    """Writes all or nothing."""
     unfinished = f"{path}.{os.getpid()}.part"
     with open(unfinished, "w") as file:
         json.dump(document, file, indent=1)

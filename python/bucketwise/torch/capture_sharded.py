@@ -3,18 +3,18 @@
     from bucketwise.torch import capture
     capture(model, "workload.json")     # the module for which fully_shard was called last, before the training loop
 
-Otherwise as capture_pytorch.py, which has to be beside this file: from capture_pytorch import capture. Written for PyTorch
-2.6 and newer, of which 2.15 was tried, on a CPU; FSDP1 (FullyShardedDataParallel) is not simulated.
+Otherwise like capture_pytorch.py, which has to be beside this file: from capture_pytorch import capture. Written for
+PyTorch 2.6 and newer; tried with 2.15 on a CPU. FSDP1 (FullyShardedDataParallel) is not simulated.
 
-What the times mean. A step is cut wherever a module for which fully_shard was called begins or ends, in forward and in
-backward, so that each operation belongs to one such module: what it computes itself, without those within. What FSDP2
-does there is left out: all-gathers, reduce-scatters, waiting for them, copying, freeing. What a copied byte costs is
-measured at the end, on a buffer of the largest group's size: the link's copy_gb_per_s. The loss belongs to the root.
+A step is cut at the begin and end of each module under fully_shard, in forward and in backward, so that each operation
+is the module's own computation, without the modules inside it. FSDP2's own work is left out: all-gathers,
+reduce-scatters, waiting for them, copying, freeing. The cost of a copied byte, the link's copy_gb_per_s, is measured at
+the end on a buffer of the largest group's size. The loss belongs to the root.
 
-While collectives run beside computing they slow it down by an unknown amount. On a CPU nothing runs beside unless
-unsharding is asynchronous; on a GPU something does, and the scenario says so.
+Collectives beside computing slow it down by an unknown amount. On a CPU nothing overlaps unless unsharding is
+asynchronous; on a GPU collectives overlap, and the scenario says so.
 
-Times are rank 0's. Under torch.compile a graph ends where FSDP2's hooks are, so operations are cut there too.
+Times are rank 0's. Under torch.compile a graph ends at FSDP2's hooks, so operations are cut there too.
 """
 
 import collections
@@ -27,22 +27,22 @@ from torch.utils import _pytree, weak
 
 if __package__:
     from . import capture_pytorch as common
-else:  # copied to where the script is
+else:  # copied beside the script
     import capture_pytorch as common
 
 OVERLAPPED = "collectives ran beside computing, which slowed what was timed by an unknown amount"
-LOSS = "(loss)"  # what is computed between the root's forward and its backward; to the simulator the root's
-COPIED_MOST = 1 << 28  # bytes of the buffer that copying is timed with
+LOSS = "(loss)"  # computed between the root's forward and its backward; the simulator counts it to the root
+COPIED_MOST = 1 << 28  # bytes of the buffer for timing copies
 COPIES = 5
 
 
 def capture(model, path, steps=20, warmup=5):
-    """As capture_pytorch.capture."""
+    """See capture_pytorch.capture."""
     return _ShardedCapture(model, path, steps, warmup, None, None)
 
 
 class _Pass:
-    """Moments of one forward and backward pass, and what its modules computed in between."""
+    """Moments of one forward and backward pass, and the operations of its modules in between."""
 
     def __init__(self, number, entered, begin, groups):
         self.number, self.entered, self.begin = number, entered, begin
@@ -51,14 +51,14 @@ class _Pass:
         self.finished = set()  # names of gradients
         self.optimizer = []  # begin, end, begin, ...
         self.pieces, self.taken, self.trains = [], False, True
-        # What may be different in another micro-step.
+        # These may differ between micro-steps.
         self.synchronises = any(group.reduce_grads for group in groups)
         self.all_reduces = all(group.all_reduce_grads or not group.reduce_grads for group in groups)
         self.reshards = all(group.reshard_after_backward for group in groups)
 
 
 class _Operation:
-    """What the module `name` computed without being interrupted, or the loss."""
+    """An uninterrupted computation of the module `name`, or of the loss."""
 
     def __init__(self, name, clock):
         self.name, self.clock, self.ready, self.moments = name, clock, [], []
@@ -80,9 +80,9 @@ class _ShardedCapture(common._Capture):
         self.names = {module: name for name, module in self.module.named_modules()}
         self.open = None  # the operation that runs
         self.called = []  # modules of groups whose forward has begun
-        self.outputs, self.ending = weak.WeakIdKeyDictionary(), []  # of modules, and whose; of that which ends
+        self.outputs, self.ending = weak.WeakIdKeyDictionary(), []  # tensor -> its module's name; outputs of the module that ends
         self.root_entered = None
-        self.ends_in_callback = False  # of this backward, once that is asked for
+        self.ends_in_callback = False  # in this backward
 
     def _refuse_sharded(self):
         for name, module in self.module.named_modules():
@@ -93,7 +93,7 @@ class _ShardedCapture(common._Capture):
     # -- the groups --
 
     def _learn_groups(self):
-        """Once FSDP2 knows them. In the order of the modules, the root's first."""
+        """Reads the groups once FSDP2 knows them, in the order of the modules, the root's first."""
         state = self.module._get_fsdp_state()
         if not state._is_root:
             raise ValueError("expected the module for which fully_shard was called last")
@@ -131,16 +131,16 @@ class _ShardedCapture(common._Capture):
         self.hooks.append(self.module.register_forward_hook(self._leave_module))
         for module in self.shard_modules:
             if module is not self.module:
-                # FSDP2's own hooks are between these: before forward the first of all, after it the first that came.
+                # FSDP2's own hooks run between these: before forward the first of all, after it the first registered.
                 self.hooks.append(module.register_forward_pre_hook(self._enter, prepend=True))
                 self.hooks.append(module.register_forward_pre_hook(self._begin, with_kwargs=True))
                 self.hooks.append(module.register_forward_hook(self._end, prepend=True))
                 self.hooks.append(module.register_forward_hook(self._leave_module))
-        self.watched = set()  # parameters whose gradients are
+        self.watched = set()  # names of parameters with hooks on their gradients
         self._watch_step()
 
     def _is_watched(self):
-        """Not an evaluation, nor what is computed once more in backward."""
+        """False in evaluation and in recomputation during backward."""
         return torch.is_grad_enabled() and not self.depth and self.current is not None and bool(self.called)
 
     def _enter_root(self, *_):
@@ -156,14 +156,14 @@ class _ShardedCapture(common._Capture):
             return
         caller = self.names[self.called[-1]]
         given = [t for t in _tensors((arguments, keywords)) if t.requires_grad]
-        # Where FSDP2 reduces this module's gradients, autograd comes through a node of FSDP2's own.
+        # Where FSDP2 reduces this module's gradients, autograd passes a node of FSDP2.
         node = next((t.grad_fn for t in given if "PostBackward" in type(t.grad_fn).__name__), None)
         if node is not None:
             node.register_prehook(lambda *_: self._pause())
             node.register_hook(lambda *_: self._run(caller))
         else:
             for tensor in given:
-                if tensor not in self.outputs:  # else another module of the group goes on
+                if tensor not in self.outputs:  # otherwise another module of the group continues
                     tensor.register_hook(lambda _: self._run(caller))
         self.called.append(module)
         self._run(self.names[module])
@@ -172,10 +172,10 @@ class _ShardedCapture(common._Capture):
         if not self._is_watched() or self.called[-1] is not module:
             return
         self._pause()
-        # FSDP2's hook on these comes between this one and that of _leave_module.
+        # FSDP2's hook on these runs between this one and the one of _leave_module.
         self.ending = [t for t in _tensors(output) if t.requires_grad]
         for tensor in self.ending:
-            self.outputs.setdefault(tensor, self.names[module])  # of modules that give the same the innermost computes
+            self.outputs.setdefault(tensor, self.names[module])  # of modules with the same output the innermost computes it
             tensor.register_hook(lambda _: self._reach())
 
     def _leave_module(self, module, *_):
@@ -189,7 +189,7 @@ class _ShardedCapture(common._Capture):
         self._run(self.names[self.called[-1]] if self.called else LOSS)
 
     def _watch_gradients(self):
-        """Of parameters that are unsharded for the first time: autograd's leaves, which stay the same from then on."""
+        """Hooks parameters when they are first unsharded: from then on autograd's leaves stay the same."""
         for name, param in self.params.items():
             leaf = getattr(param, "_unsharded_param", None)
             if name not in self.watched and leaf is not None and leaf.requires_grad:
@@ -203,7 +203,7 @@ class _ShardedCapture(common._Capture):
                 self.open.ready.append(name)
 
     def _pieces(self, *_, **__):
-        return []  # of what is compiled none reaches beyond a module of a group
+        return []  # no compiled piece reaches beyond a module of a group
 
     def _begin_backward(self):
         super()._begin_backward()
@@ -211,13 +211,13 @@ class _ShardedCapture(common._Capture):
         self._run(LOSS)
 
     def _reach(self):
-        """The gradient of a module's output is there, and FSDP2 has not seen it."""
+        """The gradient of a module's output exists, and FSDP2 has not seen it."""
         if self.current is None or not self.depth:
             return
         self._pause()
         if not self.ends_in_callback:
             self.ends_in_callback = True
-            # Before FSDP2's own, which reduces what is left.
+            # Runs before FSDP2's own callback, which reduces the rest.
             torch.autograd.Variable._execution_engine.queue_callback(self._pause)
 
     # -- what runs --
@@ -228,7 +228,7 @@ class _ShardedCapture(common._Capture):
             self.open = None
 
     def _run(self, name):
-        """The module computes itself from now on, or goes on doing so."""
+        """The module's own computation begins or continues."""
         if self.current is None or self.current.backward_end is not None:
             return
         self._pause()
@@ -239,7 +239,7 @@ class _ShardedCapture(common._Capture):
             operations.append(_Operation(name, self.clock))
         self.open = operations[-1]
 
-    # -- what it means --
+    # -- the document --
 
     def _write(self):
         passes = self.passes[self.warmup :]
@@ -282,7 +282,7 @@ class _ShardedCapture(common._Capture):
         ]
 
     def _operations(self, passes, way):
-        """Medians over the passes in which the same modules computed in the same order: the most frequent."""
+        """Returns medians over the passes with the most frequent order of modules."""
         turns = collections.Counter(tuple(o.name for o in p.operations[way]) for p in passes)
         names, _ = turns.most_common(1)[0]
         alike = [p.operations[way] for p in passes if tuple(o.name for o in p.operations[way]) == names]
@@ -333,7 +333,7 @@ class _ShardedCapture(common._Capture):
         return sharding
 
     def _resharding(self):
-        """Of the groups but the root's; if they differ, of most."""
+        """Returns the resharding of all groups but the root's; if they differ, of most of them."""
         found = collections.Counter(_kept(g) for state in self.states[1:] for g in _groups(state))
         after = found.most_common(1)[0][0] if found else True
         resharding = {"reshard_after_forward": after is not False}
@@ -347,7 +347,7 @@ class _ShardedCapture(common._Capture):
         param = next(p for g in self.groups for p in g.fsdp_params if p.sharded_param.requires_grad)
         own = param.orig_dtype
         computed = param.param_dtype or own
-        # Since 2.15 gradients are reduced in the parameters' own type, before in that of computing.
+        # The default is the parameters' own type since 2.15, the compute type before.
         reduced = param.reduce_dtype or (own if _version() >= (2, 15) else computed)
         found = {}
         if computed != own:
@@ -357,7 +357,7 @@ class _ShardedCapture(common._Capture):
         return found
 
     def _step(self, passes):
-        """Accumulation: passes from one with an optimizer, or from the first of all, to the next."""
+        """Accumulation counts passes from one with an optimizer, or from the first of all, to the next."""
         step = {}
         at = [-1] + [i for i, p in enumerate(self.passes) if len(p.optimizer) >= 2]
         if len(at) > 1:
@@ -372,7 +372,7 @@ class _ShardedCapture(common._Capture):
         return step
 
     def _copied_gb_per_s(self):
-        """The fastest of a few copies, in pieces, of as much as the largest group takes."""
+        """Returns the rate of the fastest of a few copies, in pieces, of the largest group's size."""
         size = max(sum(p._orig_size.numel() for p in g.fsdp_params) * 4 for g in self.groups)
         size = min(size, COPIED_MOST) // 4096 * 4096
         if not size:
@@ -381,12 +381,12 @@ class _ShardedCapture(common._Capture):
             device = self.parameters[0][1].device
             source = torch.zeros(2, size // 8, device=device)
             times = [self._copy_ms(source) for _ in range(COPIES)]
-        except RuntimeError:  # no memory for it
+        except RuntimeError:  # out of memory
             return None
         return float(f"{size / min(times) / 1e6:.4g}") if min(times) > 0 else None
 
     def _copy_ms(self, source):
-        """As FSDP2 copies what was gathered: into memory that is allocated for it."""
+        """Copies like FSDP2 after an all-gather: into newly allocated memory."""
         begin = self.clock.now()
         width = source.shape[1] // 2
         parts = [torch.empty(source.shape[0], width, device=source.device) for _ in range(2)]
@@ -434,7 +434,7 @@ class _ShardedCapture(common._Capture):
             yield "prefetching what is not next in turn"
 
     def _is_next_in_turn(self, way):
-        """Whether each list is of those that come next, by this pass's own operations."""
+        """Returns whether each prefetch list names the next modules in this pass's order."""
         turn = list(dict.fromkeys(self._state_of(o.name) for o in self.passes[-1].operations[way]))
         turn = [state for state in turn if state is not None and state is not self.states[0]]
         for place, state in enumerate(turn):
@@ -460,7 +460,7 @@ class _ShardedCapture(common._Capture):
 
 
 def _groups(state):
-    """Before PyTorch 2.12 or so a state had one at most."""
+    """Returns the groups of a state; before PyTorch 2.12 or so it had at most one."""
     groups = getattr(state, "_fsdp_param_groups", None)
     if groups is None:
         groups = [state._fsdp_param_group] if state._fsdp_param_group is not None else []
@@ -481,7 +481,7 @@ def _replicas(group):
 
 
 def _kept(group):
-    """`reshard_after_forward` of one group: False, True or a number of ranks."""
+    """Returns `reshard_after_forward` of one group: False, True or a number of ranks."""
     after = group.post_forward_mesh_info
     if after is None:
         return False

@@ -1,4 +1,4 @@
-"""Times the collectives of a sharded training alone, for `bucketwise calibrate`: of zeros, on the group that trains."""
+"""Times isolated collectives of zeros on the process group of a sharded training, for `bucketwise calibrate`."""
 
 import itertools
 import json
@@ -10,21 +10,21 @@ import torch.distributed as dist
 from bucketwise.torch import capture_pytorch
 from bucketwise.torch.all_reduce import KIB, MIB, SIZES, environment
 
-# Together, of each kind: rounds in which every size is timed once more, and how long they may take. The first two
-# all-gathers or so make connections.
+# Each kind has so much time for so many rounds, and a round times every size once more. The first two collectives make
+# connections.
 SECONDS, ROUNDS, WARMUP = 2.0, 12, 2
 KINDS = ("allgather", "reducescatter", "allreduce")
 
 
 def time_collectives(path, group=None, *, largest=256 * MIB, device=None):
-    """All ranks of `group` (None: all ranks) call it between two steps; its first rank writes `path`, JSON Lines with
-    every time, of the slowest rank.
+    """All ranks of `group`, by default of the job, call it between two steps. Its first rank writes `path`, JSON Lines
+    with every time of the slowest rank.
 
-    What is timed is all_gather_into_tensor, reduce_scatter_tensor with an average, as FSDP2 calls them, and all_reduce.
-    A size is that of the whole: gathered, or to be scattered. It takes some 6 s and twice `largest` of memory.
+    Times all_gather_into_tensor and reduce_scatter_tensor with an average, as FSDP2 calls them, and all_reduce. Sizes
+    count the whole tensor, gathered or to be scattered. It takes some 6 s and twice `largest` of memory.
 
-    largest: bytes; what is larger than the largest group need not be timed. device: where tensors are; None: the
-        current CUDA device under NCCL, else the CPU.
+    largest: bytes; sizes above the largest group are of no use. device: of the tensors, by default the current CUDA
+        device under NCCL, else the CPU.
     """
     timing = _Timing(group, largest, device)
     records = timing.records()
@@ -44,7 +44,7 @@ class _Timing:
         self.on_device = self.backend == "nccl" if device is None else torch.device(device).type != "cpu"
         self.clock = capture_pytorch.CudaClock if self.on_device else capture_pytorch.HostClock
         self.device = device if device is not None else "cuda" if self.on_device else "cpu"
-        # A whole number of parts.
+        # Divisible into equal parts.
         unit = 4 * self.ranks
         self.sizes = [size // unit * unit for size in SIZES if unit <= size <= max(largest, 4 * KIB)]
         self.whole = torch.zeros(self.sizes[-1] // 4, device=self.device)
@@ -66,7 +66,7 @@ class _Timing:
         return lines
 
     def _timed(self, kind):
-        """Seconds by size. Ranks agree on how many rounds they can afford."""
+        """Returns seconds by size. Ranks agree on the number of rounds that fit."""
         found = {}
         for size in self.sizes:
             for _ in range(WARMUP):
@@ -80,8 +80,8 @@ class _Timing:
         return found
 
     def _seconds(self, kind, size):
-        """Of one, on the slowest rank, all starting at once."""
-        # As in FSDP2: what is gathered lies in place, what is scattered goes elsewhere.
+        """Seconds of one collective on the slowest rank, all starting at once."""
+        # As in FSDP2: the all-gather is in place, the reduce-scatter writes to another tensor.
         whole, part = self.whole[: size // 4], self.part[: size // 4 // self.ranks]
         mine = whole.chunk(self.ranks)[dist.get_rank(self.group)]
         dist.all_reduce(self.whole[:1], group=self.group)
