@@ -1,5 +1,5 @@
-# What `cmake --install` puts where: the program with its manual page, completions, scenarios, plots and guides, and the
-# simulator as a library for find_package(bucketwise). In a wheel (pyproject.toml) is the component `program` alone.
+# Rules of `cmake --install`: the program with its manual page, completions, scenarios, plots and guides, and the
+# simulator as a library for find_package(bucketwise). A wheel (pyproject.toml) contains only the component `program`.
 include(CMakePackageConfigHelpers)
 
 # In a wheel the prefix is the Python package, and what a system looks for in its own folders goes into those of the

@@ -236,7 +236,7 @@ def link_of(scenario, folder):
 
 
 def held_value(rows, key):
-    """What all rows have for a key; none where they differ, as it is an axis then, or have no such key."""
+    """Returns the value of a key that all rows share. A key that differs is an axis, and has none."""
     values = {json.dumps(row.get(key)): row.get(key) for row in rows}
     return next(iter(values.values())) if len(values) == 1 else None
 

@@ -34,7 +34,7 @@ plt.rcParams.update({
     "axes.spines.right": False, "axes.grid": True, "grid.color": "#e4e4e4", "axes.axisbelow": True,
     "legend.frameon": False, "svg.fonttype": "none", "svg.hashsalt": "bucketwise", "savefig.bbox": "tight",
     "axes.titlesize": 11, "axes.titlelocation": "left",
-    # What stands in the SVG is asked of the reader's machine.
+    # The SVG names fonts of the reader's machine.
     "font.family": "sans-serif", "font.sans-serif": ["DejaVu Sans", "Arial", "Helvetica"]})
 
 
@@ -51,7 +51,7 @@ def shortened(text, most):
 
 
 def one_line(text, most):
-    """What a file names, without what steers a terminal or turns round what follows."""
+    """Returns a name without control characters or text-direction marks."""
     return shortened("".join(c if c.isprintable() else " " for c in str(text)), most)
 
 
@@ -108,7 +108,7 @@ def places_of(points):
 
 
 def advised_index(comparison):
-    """None where there was nothing to decide."""
+    """Returns the index of the advised cap, or nothing without a decision."""
     if comparison["verdict"]["decision"] is None:
         return None
     wanted = comparison["predicted_best_mib"], comparison["predicted_best_is_default"]
@@ -346,8 +346,8 @@ def draw_error_causes(comparison, axes):
 
 
 class Pictures:
-    """What is saved takes its places in the folder at the end of a `with`, all of it or none: until then what was there
-    stays, and stays if anything fails or Python is told to end."""
+    """Replaces files in the folder at the end of a `with`, all or none: the old ones stay until then, and for good if
+    anything fails or a signal ends Python."""
 
     def __init__(self, folder):
         self.folder = folder

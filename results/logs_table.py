@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What link presets make of public all-reduces, and how far off each is.
+"""Prints the predictions of link presets for public all-reduces, and the error of each.
 
 usage: logs_table.py [--program BUCKETWISE] [--sizes] [--check]
    --program   default: build/release/cli/bucketwise of this checkout

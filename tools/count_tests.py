@@ -26,7 +26,7 @@ SECTION = re.compile(r'^\d+/\d+ Test: (?P<name>.*)\nCommand: "(?P<program>[^"\n]
 ALL_PASSED = re.compile(r"^All tests passed \(.* in (\d+) test cases?\)$", re.MULTILINE)
 SOME_FAILED = re.compile(r"^test cases: +\d+((?: +\| +\d+ [a-z ]+)+)$", re.MULTILINE)
 NONE_RAN = re.compile(r"^No tests ran", re.MULTILINE)
-# What Catch2 prints above the first message of a case: its name between lines, and where it is.
+# Catch2 prints this above the first message of a case: its name between lines, and its place.
 CASE = re.compile(r"^-{79}\n(?P<name>(?:(?!-{79}).*\n)+?)-{79}\n.+:\d+\n\.{79}$", re.MULTILINE)
 SKIPS = re.compile(r": warning:\n +skipped: ", re.MULTILINE)
 
@@ -103,7 +103,7 @@ def warning(case, text):
     return f"\n{LINE}\n{case}\n{LINE}\na_test.cpp:142\n{'.' * 79}\n\na_test.cpp:150: warning:\n  {text}\n"
 
 
-# What a binary has printed, whether it ended well, and the count.
+# The output of a binary, whether it ended well, and the count.
 OF_BINARIES = [
     (WELL, True, Count(14, 0, 0)),
     ("All tests passed (1 assertion in 1 test case)\n", True, Count(1, 0, 0)),
@@ -121,7 +121,7 @@ OF_BINARIES = [
     (warning("a name of\n  two lines", "skipped: no root") + WELL, True, Count(13, 0, 1)),
     (warning("one", "the machine is slow") + WELL, True, Count(14, 0, 0)),
 ]
-# What other tests count as, by how ctest says that they ended.
+# The count of other tests, by ctest's word for their end.
 OF_SCRIPTS = [("run", "", Count(1, 0, 0)), ("fail", "", Count(0, 1, 0)), ("disabled", "", Count(0, 0, 1)),
               ("notrun", "SKIP_RETURN_CODE=77", Count(0, 0, 1)), ("notrun", "Unable to find executable", Count(0, 1, 0)),
               ("notrun", "Required Files Missing", Count(0, 1, 0))]

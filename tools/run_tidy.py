@@ -4,10 +4,10 @@
 usage: tools/run_tidy.py BUILD_FOLDER...
     A file that several folders compile is checked once, as the first of them compiles it.
 
-Nearly all the time of clang-tidy 14 goes into the headers of libraries, which it walks with every check for
-every source anew. So many sources are checked together, as one file that includes them; it takes a tenth of
-the time. Sources that give the same name to what is theirs alone are kept apart. Where such a file does not
-compile all the same, the sources that the compiler names are checked separately.
+clang-tidy 14 spends nearly all its time in the headers of libraries, which it walks with every check for each
+source. So many sources are checked together, as one file that includes them, in a tenth of the time. Sources
+whose local names collide are kept apart. If such a file still does not compile, the sources that the compiler
+names are checked separately.
 """
 
 import concurrent.futures
@@ -29,7 +29,7 @@ FOLDERS = ("bench", "cli", "sim", "hw", "calibrate", "import", "tests")
 OURS = rf"^{re.escape(str(ROOT))}/({'|'.join(FOLDERS)})/"
 # Define other libraries' C functions, whose parameters have the names and types of their headers.
 NOT_OURS_TO_NAME = ("/tests/emulated_gpu/", "/tests/hw/gpu/runtime/nccl_stand_in.cpp")
-# What CMake writes where the sources of a room are compiled together: a file that includes them.
+# CMake writes these files, which include the sources of a unit.
 COMPILED_TOGETHER = re.compile(r"/Unity/unity_\w+\.cxx$")
 INCLUDED = re.compile(r'^#include "([^"]+)"', re.MULTILINE)
 MOST_TOGETHER = 32  # more saves little, and leaves processors without work
@@ -49,13 +49,13 @@ class Source:
 
     @functools.cached_property
     def own_names(self):
-        """What it defines for itself alone."""
+        """The names local to the source."""
         text = pathlib.Path(self.file).read_text()
         return names_in("".join(THEIRS_ALONE.findall(text) + re.findall("^int main.*", text, re.MULTILINE)))
 
     @functools.cached_property
     def shared_names(self):
-        """What our headers define that it includes."""
+        """The names that its own headers define."""
         return {name: line for header in headers_below(self.file) for name, line in names_in(header.read_text()).items()}
 
     @functools.cached_property
@@ -131,7 +131,7 @@ def groups_of(sources):
                 break
         else:
             groups.append([source])
-    # What takes longest begins first.
+    # The longest begins first.
     return sorted(groups, key=lambda group: (not group[0].has_slow_headers, -len(group)))
 
 
@@ -141,7 +141,7 @@ def clang_flags():
 
 
 def findings(name, group, flags):
-    """What clang-tidy has to say about the sources together; empty where it is content."""
+    """Returns the findings of clang-tidy in the sources together, empty if there are none."""
     together = WORK / f"{name}.cpp"
     together.write_text("".join(f'#include "{source.file}"\n' for source in group))
     arguments = dict.fromkeys(argument for source in group for argument in source.arguments)
@@ -152,7 +152,7 @@ def findings(name, group, flags):
         return ""
     output = result.stdout + result.stderr
     if len(group) > 1 and DOES_NOT_COMPILE.search(output):
-        # What the compiler names, and the others.
+        # Separates the sources that the compiler names from the others.
         named = [source for source in group if re.search(re.escape(source.file) + r":\d+:\d+: error:", output)]
         if len(named) in (0, len(group)):
             named = group[0::2]

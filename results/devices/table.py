@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What device presets make of public steps of single GPUs, and how far off each is.
+"""Prints the predictions of device presets for public steps of single GPUs, and the error of each.
 
 usage: table.py [--program BUCKETWISE] [--refit] [--expect FILE | --write FILE]
    --program   default: build/release/cli/bucketwise of this checkout
@@ -21,8 +21,8 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 PROGRAM = HERE.parents[1] / "build/release/cli/bucketwise"
-# Factors that are fitted: what was held likely before, and how far they may usually be from it, as a share. Without a
-# row that tells one apart it stays there. Of the host that is 20 us for an operation, and 13 for a kernel.
+# Fitted factors: the prior, and its usual deviation as a share. A factor that no row determines keeps its prior. The
+# host's prior is 20 us for an operation, and 13 us for a kernel.
 BEGIN = {"tensor_efficiency": (0.8, 0.15), "vector_efficiency": (0.95, 0.08), "convolution_efficiency": (0.9, 0.15),
          "fused_efficiency": (0.15, 0.6), "host_scale": (0.87, 0.5)}
 # A row's error that weighs as much as such a move.

@@ -24,8 +24,8 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 PROGRAM = HERE.parents[1] / "build/release/cli/bucketwise"
-# What computing is told from, which is not judged: the first of these that a table has, else of all-reduces after
-# backward those that leave the least time for it.
+# Rows that give the computing time, and are not judged: the first of these in a table, or the all-reduces after
+# backward that leave the least time for computing.
 ALONE = ("single_gpu", "no_sync")
 AFTER_BACKWARD = ("flat", "naive")
 SHARDED = "+sharded"  # of a strategy whose optimizer is
@@ -192,7 +192,7 @@ def judged(program, name, given, rows):
 
 
 def advice(program, scenario, predicted):
-    """What the program would have one use of the caps that were measured, and what that costs over the best of them."""
+    """Returns the program's choice among the measured caps, and its cost over the best of them."""
     by_cap = {float(row["cap_mib"]): row for row in predicted if row["cap_mib"] not in ("", "default")}
     if len(by_cap) < 2:
         return None

@@ -15,10 +15,10 @@ import sys
 import tokenize
 
 OPENINGS = ("What", "Of", "Who", "Whose", "That", "Which", "None", "Likewise", "As many")
-PHRASES = ("likewise", "the same of", "is told", "are told", "as it is", "not to be told", "of which", "in which")
+PHRASES = ("likewise", "the same of", "is told", "are told", r"as it is(?=[.,;:]|$)", "not to be told", "of which", "in which")
 
 OPENING = re.compile(rf"(?:{'|'.join(OPENINGS)})\b(?!')")
-PHRASE = re.compile(rf"\b(?:{'|'.join(PHRASES)})\b|\bbesides[.;:]", re.IGNORECASE)
+PHRASE = re.compile(rf"\b(?:{'|'.join(PHRASES)})(?!\w)|\bbesides[.;:]", re.IGNORECASE)
 SENTENCE = re.compile(r"(?<=[.!?:;])\s+(?=[A-Z])")
 CODE = re.compile(r"```.*?```|`[^`]*`", re.DOTALL)
 C_LIKE = (".cpp", ".h", ".cu")
