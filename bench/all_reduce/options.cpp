@@ -100,7 +100,7 @@ const std::vector<OptionText> own_options{
     {"ranks", "how many ranks, each in turn; default: 2,4"},
     {"bytes", "sizes of the message", "1kB,10kB,100kB,1MB,10MB,100MB"},
     {"dtype", "float32, float16, bfloat16 or float64", "float32"},
-    {"rounds", "how often to measure every size, after what warms up", "5"},
+    {"rounds", "how often to measure every size, after one that warms up", "5"},
     {"iterations",
      "how many back to back in each round; default: 1 of a large message to 20 of a small"},
     {"seed", "of the order of sizes within each round", "1"},

@@ -322,8 +322,8 @@ std::string title_of(const AllReduceOptions& options, const EnvironmentRecord* e
     const std::string& rate = environment->link_rate;
     return fmt::format(
         "{}{} over {}{}; {}\n"
-        "times of the slowest rank; the rank with most memory, and what messages and summing added "
-        "to it;\nthe element furthest from the exact mean",
+        "times of the slowest rank; the rank with most memory, and the part that messages and sums "
+        "added to it;\nthe element furthest from the exact mean",
         dtype, name_of(options.kind), environment->libraries, rate.empty() ? "" : " at " + rate,
         hardware_of(*environment));
 }

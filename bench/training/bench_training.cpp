@@ -59,7 +59,7 @@ const std::vector<OptionText> own_options{
     {"simulate", "only predict, from the scenario's device and link", no_value},
     {"ranks", "how many ranks; default: the scenario's"},
     {"layers", "widths of an image and of each hidden layer: 768,512,512"},
-    {"classes", "how many there are to tell apart"},
+    {"classes", "number of classes of images"},
     {"batch", "samples per rank and micro-step"},
     {"accumulation", "micro-steps of a step; only the last synchronises"},
     {"bucket-cap", "of the buckets; default: the scenario's"},

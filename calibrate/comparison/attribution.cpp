@@ -71,7 +71,7 @@ std::optional<std::size_t> first_bucket(const Program& program) {
     return std::nullopt;
 }
 
-// Computing before the first bucket's launch takes longer, what follows as much less.
+// Computing before the first bucket's launch takes longer, and computing after it as much less.
 void shift_first_bucket(Program& program, const StepLoop& loop, const MeasuredCap& measured) {
     const std::optional<std::size_t> first = first_bucket(program);
     if (!first) {
@@ -97,22 +97,20 @@ void shift_first_bucket(Program& program, const StepLoop& loop, const MeasuredCa
 
 // Isolated time of a message, between the sizes that were measured in proportion on logarithmic
 // scales; nothing beyond them.
-std::optional<double> isolated_us(const std::vector<AllReduceSamples>& samples, Bytes size) {
+std::optional<double> isolated_us(const std::vector<LinkPoint>& points, Bytes size) {
     const auto above =
-        std::find_if(samples.begin(), samples.end(), [&](const auto& s) { return s.size >= size; });
-    if (above == samples.end() || (above == samples.begin() && above->size != size)) {
+        std::ranges::find_if(points, [&](const LinkPoint& point) { return point.size >= size; });
+    if (above == points.end() || (above == points.begin() && above->size != size)) {
         return std::nullopt;
     }
-    const double high = median(above->samples_us);
     if (above->size == size) {
-        return high;
+        return above->median_us;
     }
-    const AllReduceSamples& below = *std::prev(above);
-    const double low = median(below.samples_us);
+    const LinkPoint& below = *std::prev(above);
     const double share =
         std::log(static_cast<double>(size.count) / static_cast<double>(below.size.count)) /
         std::log(static_cast<double>(above->size.count) / static_cast<double>(below.size.count));
-    return low * std::pow(high / low, share);
+    return below.median_us * std::pow(above->median_us / below.median_us, share);
 }
 
 bool is_latency_bound(const StepInput& input, Bytes size) {
@@ -128,9 +126,9 @@ bool is_latency_bound(const StepInput& input, Bytes size) {
 }
 
 void replace_isolated(Program& program, const StepInput& input,
-                      const std::vector<AllReduceSamples>& samples, bool latency_bound) {
+                      const std::vector<LinkPoint>& points, bool latency_bound) {
     for (Collective& collective : program.collectives) {
-        const auto us = isolated_us(samples, collective.bytes);
+        const auto us = isolated_us(points, collective.bytes);
         if (collective.kind == CollectiveKind::all_reduce && us &&
             is_latency_bound(input, collective.bytes) == latency_bound) {
             collective.time = duration_from_us(*us);
@@ -172,7 +170,7 @@ void replace_collectives(Program& program, const MeasuredCap& measured) {
     }
 }
 
-// But for the first bucket, whose readiness is that of the last rank.
+// The first bucket is exempt: its readiness is that of the last rank.
 void add_waiting_for_peers(Program& program, const MeasuredCap& measured) {
     const std::size_t after = first_bucket(program).value_or(0) + 1;
     for (std::size_t i = after; i < program.collectives.size(); ++i) {

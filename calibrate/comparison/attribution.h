@@ -1,5 +1,5 @@
-// Why a prediction is off: each part of it is replaced by what was measured of that part, one after
-// another, and what the simulated step changes by is that part's share of the error.
+// Why a prediction is off: each part of it is replaced by its measurement, one after another, and
+// the change of the simulated step is that part's share of the error.
 #pragma once
 
 #include <cstddef>
@@ -41,20 +41,20 @@ struct Attribution {
     //   interference on all-reduces  collectives of the step, broadcasts too, against isolated ones
     //   waiting for peers            until the last rank has begun one; not of the first bucket,
     //                                whose readiness is the last rank's
-    //   not explained                what all of these leave
+    //   not explained                the rest
     std::vector<Cause> causes;
     std::optional<DeviatingBucket> bucket;
     bool operator==(const Attribution&) const = default;
 };
 
-// What isolated measurements of the same run say, as far as there are any.
+// The isolated measurements of the same run, as far as there are any.
 struct IsolatedMeasurements {
-    std::optional<double> compute_step_us;      // without copies
-    std::vector<AllReduceSamples> all_reduces;  // on as many ranks, by size
+    std::optional<double> compute_step_us;  // without copies
+    std::vector<LinkPoint> all_reduces;     // on as many ranks, by size
 };
 
 // `input` is the step as it was predicted. The order of replacement matters little where parts do
-// not interact; it is the order in which a step comes about.
+// not interact; it follows the course of a step.
 Attribution attribute(const StepInput& input, const SyncSettings& sync, const BucketPlan& plan,
                       const MeasuredCap& measured, const IsolatedMeasurements& isolated);
 

@@ -8,16 +8,16 @@ namespace {
 
 constexpr double outside_95_percent = 0.05;
 constexpr double outside_80_percent_on_one_side = 0.4;
-// A plan is out of the race only after so many rounds: the first ones may be disturbed alike.
+// A plan can lose only after this many rounds: the first ones may be disturbed alike.
 constexpr std::int64_t fewest_rounds = 3;
-// Gains are told to the reader as a range; one that is narrower than this says enough.
+// Readers see a gain as a range; a narrower one than this is precise enough.
 constexpr double narrow_gain = 0.02;
 
 class Race {
   public:
     Race(const PairedSteps& steps, std::size_t advised)
         : steps_(steps), advised_(advised), best_(fastest()) {
-        // Any of the others might be taken for slower by chance.
+        // Any of the others might look slower by chance.
         const auto others = static_cast<double>(std::max<std::size_t>(steps.plans(), 2) - 1);
         outside_ = outside_95_percent / others;
         for (std::size_t plan = 0; plan < steps.plans(); ++plan) {
@@ -29,7 +29,7 @@ class Race {
 
     [[nodiscard]] std::size_t best() const { return best_; }
 
-    // Each plan that may be the best may be what the advice is to be held against.
+    // The advice competes with every plan that may be the best.
     [[nodiscard]] std::optional<SlowerBy> regret() const {
         SlowerBy regret{0, middle(), 0};
         for (const std::size_t plan : running_) {
@@ -49,8 +49,8 @@ class Race {
         return regret;
     }
 
-    // Those that might still be faster than the advised plan by more than the goal or, where it
-    // has missed, than the best by as much.
+    // The plans that might still be faster than the advised one by more than the goal or, where the
+    // advice has missed, than the best one.
     [[nodiscard]] std::vector<std::size_t> open(bool missed) const {
         const std::size_t held_against = missed ? best_ : advised_;
         std::vector<std::size_t> open;

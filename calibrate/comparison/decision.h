@@ -1,5 +1,5 @@
-// What measured steps say of an advice, and how sure they are: did it hold, and which plans would
-// have to be measured more often to know?
+// The judgement of measured steps on an advice, and its certainty: did the advice hold, and which
+// plans need more measurements to know?
 #pragma once
 
 #include <cstddef>
@@ -21,24 +21,25 @@ enum class Verdict : std::uint8_t {
 template <>
 inline constexpr auto names_of<Verdict> = names("held", "missed", "inconclusive");
 
-// What a decision may cost over the best measured.
+// The most that a decision may cost over the best measured.
 constexpr double regret_goal = 0.01;
-// How much more than that the noise may leave open before a decision cannot be said to have held.
+// The most that noise may add to it before a decision can no longer count as held.
 constexpr double most_noise_in_a_decision = 0.02;
 
 struct MeasuredDecision {
     Verdict verdict = Verdict::inconclusive;
     std::size_t best = 0;  // measured; the advised one where none is faster
-    // Of the advised plan over the best, whichever that is: 95 % of cases. Empty: no bounds.
+    // The 95 % interval of the advised plan's cost over the best. Empty: no bounds.
     std::optional<SlowerBy> regret = {};
-    // What the advised plan saves: how much slower the default is. Empty: no bounds, or no default.
+    // The saving of the advised plan: how much slower the default is. Empty: no bounds, or no
+    // default.
     std::optional<SlowerBy> gain = {};
     bool gain_is_likely = false;  // four times out of five there is one
-    // To be measured again, with what they are held against; rising.
+    // Plans that need more measurements, and the ones they compete with; rising.
     std::vector<std::size_t> open = {};
-    bool settled = false;  // measuring more would change nothing that a reader would act upon
-    // Half the width of the interval of the difference that is least known among those that keep
-    // the decision open, or of all: what this measurement can tell apart.
+    bool settled = false;  // more measurements would change no reader's action
+    // The resolution of this measurement: the half-width of the widest interval among the
+    // differences that keep the decision open, or of all.
     std::optional<double> resolution = {};
     bool operator==(const MeasuredDecision&) const = default;
 };

@@ -16,11 +16,11 @@ struct MeasuredCap {
     bool is_default = false;   // the framework's default, not a cap that was named
     std::vector<Bytes> bucket_bytes;
     std::vector<double> step_us;                // of the slowest rank, by sample
-    std::vector<std::int64_t> rounds;           // in which each sample was taken
-    std::vector<double> free_communication_us;  // likewise, with collectives that do nothing
+    std::vector<std::int64_t> rounds;           // the round of each sample
+    std::vector<double> free_communication_us;  // the same with collectives that do nothing
     double exposed_us = 0;                      // median
     // Medians of rank 0.
-    double computing_us = 0;  // the step without what it was blocked for
+    double computing_us = 0;  // the step without the time that it was blocked
     double forward_us = 0;
     double backward_us = 0;
     double optimizer_us = 0;
@@ -29,7 +29,7 @@ struct MeasuredCap {
     std::vector<double> last_begin_us;  // of the last rank
     bool operator==(const MeasuredCap&) const = default;
 
-    // What to ask an Evaluator for.
+    // The cap as an Evaluator's argument.
     [[nodiscard]] Cap asked_cap() const { return is_default ? Cap() : Cap(cap); }
 };
 

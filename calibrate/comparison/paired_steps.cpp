@@ -10,7 +10,7 @@ namespace bucketwise {
 namespace {
 
 constexpr std::int64_t one_in_trimmed_at_each_end = 5;
-// What all pairs together say of a pair's variance counts as so many of its own degrees of freedom.
+// The variance of all pairs together counts as this many of a pair's own degrees of freedom.
 constexpr std::int64_t prior_degrees = 4;
 
 }  // namespace

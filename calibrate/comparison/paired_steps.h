@@ -20,20 +20,20 @@ struct SlowerBy {
     bool operator==(const SlowerBy&) const = default;
 };
 
-// How much faster something is than what is slower by `share` of it, as a share of the slower one.
+// The gain over something that is slower by `share`, as a share of the slower one.
 constexpr double faster_by(double share) {
     return share / (1 + share);
 }
 
 class PairedSteps {
   public:
-    // [plan][round], microseconds, above 0; rounds in which a plan was not measured are empty.
+    // [plan][round], microseconds, above 0; empty where a round did not measure a plan.
     // Every plan has as many rounds. Precondition (asserted): a plan.
     explicit PairedSteps(const std::vector<std::vector<std::optional<double>>>& step_us);
 
     [[nodiscard]] std::size_t plans() const { return logs_.size(); }
     [[nodiscard]] std::int64_t rounds_of(std::size_t plan) const;
-    // In which both were measured.
+    // The number of rounds that measured both.
     [[nodiscard]] std::int64_t rounds_of(std::size_t plan, std::size_t other) const;
 
     // By plan: how much slower than `reference`, by the rounds they share, without an interval. A
@@ -42,9 +42,9 @@ class PairedSteps {
     [[nodiscard]] std::vector<std::optional<double>> slower_than(std::size_t reference) const;
 
     // The interval that holds the true value in all but `outside` of cases, half of these on each
-    // side (Tukey and McLaughlin 1963, on the Winsorized deviation; what few rounds say of that is
-    // weighed with what all pairs say, as four rounds). Empty: it has no bounds, as they share no
-    // round or nothing is known of deviations.
+    // side (Tukey and McLaughlin 1963, on the Winsorized deviation; a pair's own variance is
+    // weighed with that of all pairs, which counts as four rounds). Empty: it has no bounds, as
+    // they share no round or no deviation is known.
     [[nodiscard]] std::optional<SlowerBy> slower(std::size_t plan, std::size_t other,
                                                  double outside) const;
 

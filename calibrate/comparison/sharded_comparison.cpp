@@ -6,8 +6,6 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "calibrate/comparison/error_measures.h"
-#include "calibrate/comparison/step_comparison.h"
 #include "sim/base/error.h"
 #include "sim/base/json_output.h"
 #include "sim/base/transformed.h"
@@ -20,15 +18,7 @@
 namespace bucketwise {
 namespace {
 
-void check_sharded_run(const Scenario& scenario, const MeasuredRun& run) {
-    if (run.steps.empty()) {
-        throw InputError(run.file, "", "measured steps", "none");
-    }
-    if (run.transport.ranks != scenario.group.ranks) {
-        throw InputError(run.file, "",
-                         fmt::format("steps of {} ranks, as in the scenario", scenario.group.ranks),
-                         fmt::format("steps of {}", run.transport.ranks));
-    }
+void check_sharded(const Scenario& scenario, const MeasuredRun& run) {
     const std::string_view strategy = name_of(scenario.sharding->strategy);
     for (const StepRecord& step : run.steps) {
         if (step.strategy != strategy || !step.sharding) {
@@ -39,7 +29,7 @@ void check_sharded_run(const Scenario& scenario, const MeasuredRun& run) {
     }
 }
 
-// What the scenario says where nobody varies it while measuring.
+// The scenario's own request with the settings that measurements vary.
 ShardingRequest as_in_scenario(const ShardingRequest& measured, const ShardingRequest& own) {
     ShardingRequest request = own;
     request.groups = measured.groups;
@@ -76,20 +66,6 @@ std::vector<StepsOfSetting> by_setting(const Scenario& scenario, const MeasuredR
     return settings;
 }
 
-std::vector<double> all_samples(const std::vector<const StepRecord*>& records) {
-    std::vector<double> samples;
-    for (const StepRecord* record : records) {
-        samples.insert(samples.end(), record->samples_us.begin(), record->samples_us.end());
-    }
-    return samples;
-}
-
-ShardedInput input_of_run(const Scenario& scenario, const MeasuredRun& run) {
-    ShardedInput input = sharded_input(scenario);
-    input.step.workload.host_is_device = run.transport.computes_on_host();
-    return input;
-}
-
 SettingComparison compare_setting(const Scenario& scenario, const MeasuredRun& run,
                                   ShardedInput input, const StepsOfSetting& steps) {
     input.request = steps.setting;
@@ -104,7 +80,10 @@ SettingComparison compare_setting(const Scenario& scenario, const MeasuredRun& r
                 fmt::format("steps with {}", record->collective_begin_us.size()));
         }
     }
-    const std::vector<double> samples = all_samples(steps.records);
+    std::vector<double> samples;
+    for (const StepRecord* record : steps.records) {
+        samples.insert(samples.end(), record->samples_us.begin(), record->samples_us.end());
+    }
     const MedianInterval interval_us = median_interval(samples);
     const ShardedEvaluation predicted = evaluate_sharded(scenario, input);
     point.samples = samples.size();
@@ -117,45 +96,13 @@ SettingComparison compare_setting(const Scenario& scenario, const MeasuredRun& r
     return point;
 }
 
-void judge_settings(ShardedComparison& comparison) {
-    const std::vector<SettingComparison>& points = comparison.points;
-    const auto plain = transformed(points, [](const SettingComparison& point) {
-        return ComparedPoint{.predicted_step_ms = point.predicted_ms,
-                             .measured_step_ms = point.measured_ms};
-    });
-    comparison.mape = mean_absolute_percentage_error(plain);
-    comparison.max_error = largest_absolute_error(plain);
-    comparison.rank_correlation = rank_correlation(plain);
-    const auto least = [&](double SettingComparison::*time) {
-        return static_cast<std::size_t>(std::ranges::min_element(points, {}, time) -
-                                        points.begin());
-    };
-    comparison.chosen = least(&SettingComparison::predicted_ms);
-    comparison.fastest = least(&SettingComparison::measured_ms);
-    comparison.regret = regret(plain, comparison.chosen);
-    comparison.noise_floor = median_of(points, [](const SettingComparison& point) {
-        return (point.measured_interval_ms.high - point.measured_interval_ms.low) / 2 /
-               point.measured_ms;
-    });
-}
-
 Json setting_json(const SettingComparison& point) {
-    return {
-        {"sharding", sharding_json(point.setting)},
-        {"collectives", point.collectives},
-        {"samples", point.samples},
-        {"predicted_step_ms", point.predicted_ms},
-        {"measured_step_ms", point.measured_ms},
-        {"measured_interval_ms", {point.measured_interval_ms.low, point.measured_interval_ms.high}},
-        {"error", point.error()},
-        {"predicted_exposed_ms", point.predicted_exposed_ms},
-        {"measured_exposed_ms", point.measured_exposed_ms}};
-}
-
-std::string interval_text(const SettingComparison& point) {
-    return point.samples < 2 ? "one step"
-                             : fmt::format("{} to {}", three_digits(point.measured_interval_ms.low),
-                                           three_digits(point.measured_interval_ms.high));
+    Json json = step_json(point);
+    json["sharding"] = sharding_json(point.setting);
+    json["collectives"] = point.collectives;
+    json["predicted_exposed_ms"] = point.predicted_exposed_ms;
+    json["measured_exposed_ms"] = point.measured_exposed_ms;
+    return json;
 }
 
 std::string settings_table(const ShardedComparison& comparison) {
@@ -168,7 +115,7 @@ std::string settings_table(const ShardedComparison& comparison) {
         text += fmt::format(
             "{:>28} {:>6} {:>13} {:>12} {:>15} {:>6.1f} %{}{}\n", setting_label(point.setting),
             point.collectives, three_digits(point.predicted_ms), three_digits(point.measured_ms),
-            interval_text(point), 100 * point.error(), marks.empty() ? "" : "  ", marks);
+            measured_interval_text(point), 100 * point.error(), marks.empty() ? "" : "  ", marks);
     }
     return text;
 }
@@ -191,54 +138,41 @@ std::string choice_text(const ShardedComparison& comparison) {
 }  // namespace
 
 ShardedComparison compare_settings(const Scenario& scenario, const MeasuredRun& run) {
-    check_sharded_run(scenario, run);
     ShardedComparison comparison;
-    comparison.scenario = scenario.name;
+    set_head(scenario, run, comparison);
+    check_sharded(scenario, run);
     comparison.strategy = scenario.sharding->strategy;
-    comparison.ranks = scenario.group.ranks;
-    comparison.machine = machine_of(run);
-    comparison.notes = run.warnings;
-    const ShardedInput input = input_of_run(scenario, run);
+    ShardedInput input = sharded_input(scenario);
+    input.step.workload.host_is_device = run.transport.computes_on_host();
     for (const StepsOfSetting& steps : by_setting(scenario, run)) {
         comparison.points.push_back(compare_setting(scenario, run, input, steps));
     }
-    judge_settings(comparison);
+    const std::vector<ComparedStep> steps(comparison.points.begin(), comparison.points.end());
+    const auto chosen = std::ranges::min_element(steps, {}, &ComparedStep::predicted_ms);
+    static_cast<ErrorMeasures&>(comparison) =
+        measure_errors(steps, static_cast<std::size_t>(chosen - steps.begin()));
     return comparison;
 }
 
 Json to_json(const ShardedComparison& comparison) {
     const auto setting = [&](std::size_t i) { return sharding_json(comparison.points[i].setting); };
-    return {{"format", sharded_comparison_format},
-            {"scenario", comparison.scenario},
-            {"strategy", name_of(comparison.strategy)},
-            {"ranks", comparison.ranks},
-            {"machine", comparison.machine},
-            {"points", json_list(comparison.points, setting_json)},
-            {"predicted_best", setting(comparison.chosen)},
-            {"measured_best", setting(comparison.fastest)},
-            {"mape", comparison.mape},
-            {"max_error", comparison.max_error},
-            {"rank_correlation", comparison.rank_correlation},
-            {"regret", comparison.regret},
-            {"noise_floor", comparison.noise_floor},
-            {"notes", comparison.notes}};
+    Json json = head_json(comparison);
+    json["format"] = sharded_comparison_format;
+    json["strategy"] = name_of(comparison.strategy);
+    json["points"] = json_list(comparison.points, setting_json);
+    json["predicted_best"] = setting(comparison.chosen);
+    json["measured_best"] = setting(comparison.fastest);
+    return json;
 }
 
 std::string comparison_report(const ShardedComparison& comparison) {
-    std::string text = fmt::format("{}\n\n{}: {}, {}, predicted beside measured\n  {}\n\n",
-                                   wrapped(choice_text(comparison)), comparison.scenario,
-                                   name_of(comparison.strategy), counted(comparison.ranks, "rank"),
-                                   comparison.machine);
-    text += settings_table(comparison);
-    text += fmt::format(
-        "\n  Mean error {}, largest {}; steps are known to {} (median half-width of the "
-        "intervals).\n",
-        percent_text(comparison.mape), percent_text(comparison.max_error),
-        percent_text(comparison.noise_floor));
-    for (const std::string& note : comparison.notes) {
-        text += fmt::format("  Note: {}.\n", note);
-    }
-    return text;
+    return comparison_text(
+        comparison, name_of(comparison.strategy), choice_text(comparison),
+        settings_table(comparison) +
+            fmt::format("\n  Mean error {}, largest {}; steps are known to {} (median half-width "
+                        "of the intervals).\n",
+                        percent_text(comparison.mape), percent_text(comparison.max_error),
+                        percent_text(comparison.noise_floor)));
 }
 
 }  // namespace bucketwise

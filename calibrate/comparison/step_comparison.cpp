@@ -9,7 +9,6 @@
 
 #include <fmt/format.h>
 
-#include "calibrate/comparison/error_measures.h"
 #include "calibrate/fit/compute_fit.h"
 #include "sim/base/error.h"
 #include "sim/base/json_input.h"
@@ -34,15 +33,7 @@ void check_unrolled(const StepInput& input) {
     }
 }
 
-void check_run(const Scenario& scenario, const MeasuredRun& run) {
-    if (run.steps.empty()) {
-        throw InputError(run.file, "", "measured steps", "none");
-    }
-    if (run.transport.ranks != scenario.group.ranks) {
-        throw InputError(run.file, "",
-                         fmt::format("steps of {} ranks, as in the scenario", scenario.group.ranks),
-                         fmt::format("steps of {}", run.transport.ranks));
-    }
+void check_bucketed(const Scenario& scenario, const MeasuredRun& run) {
     const std::string_view strategy = name_of(scenario.sync.strategy);
     if (run.steps.front().strategy != strategy) {
         throw InputError(run.file, "",
@@ -68,7 +59,7 @@ void check_collectives(const MeasuredRun& run, const CapComparison& point, const
     }
 }
 
-// What the run itself says it replayed.
+// The run's own record of its scenario.
 void check_same_scenario(const Scenario& scenario, const MeasuredRun& run) {
     if (!run.environment || run.environment->scenario.empty()) {
         return;
@@ -100,14 +91,6 @@ void check_same_scenario(const Scenario& scenario, const MeasuredRun& run) {
 }
 
 constexpr double standard_errors_of_95_percent = 1.96;
-
-// The median half-width of the measured steps' 95 % intervals, as a share.
-double noise_of(const std::vector<CapComparison>& points) {
-    return median_of(points, [](const CapComparison& point) {
-        return (point.measured_interval_ms.high - point.measured_interval_ms.low) / 2 /
-               point.measured_ms;
-    });
-}
 
 // Rounds differ by more than caps do, and not every cap was measured in every one: how caps differ
 // is taken from the rounds that they share with the default, how long they take from all medians.
@@ -153,28 +136,32 @@ std::vector<CapComparison> compare_caps(const StepInput& input, const Scenario& 
         point.predicted = evaluator.evaluate(point.measured.asked_cap());
         check_collectives(run, point, evaluator.program(point.measured.asked_cap()));
         point.predicted_ms = to_ms(point.predicted.times.step());
+        point.samples = point.measured.step_us.size();
         point.measured_ms = median(point.measured.step_us) / 1e3;
         const MedianInterval us = median_interval(point.measured.step_us);
         point.measured_interval_ms = {us.low / 1e3, us.high / 1e3};
         points.push_back(std::move(point));
     }
     pair_by_rounds(points);
-    const IsolatedMeasurements isolated{.compute_step_us = compute_step_us(run),
-                                        .all_reduces = all_reduce_samples({run})};
+    const IsolatedMeasurements isolated{
+        .compute_step_us = compute_step_us(run),
+        .all_reduces = link_points(CollectiveKind::all_reduce, {run})};
     for (std::size_t i = 0; i < points.size(); ++i) {
         points[i].attribution =
             attribute(input, choices[i], make_plan(input.workload, choices[i].policy),
                       points[i].measured, isolated);
     }
-    const auto confidences = confidence_of(input, choices, plateau_tolerance,
-                                           noise_of(points) / standard_errors_of_95_percent);
+    const std::vector<ComparedStep> steps(points.begin(), points.end());
+    const auto confidences =
+        confidence_of(input, choices, plateau_tolerance,
+                      measure_errors(steps, 0).noise_floor / standard_errors_of_95_percent);
     for (std::size_t i = 0; i < points.size(); ++i) {
         points[i].predicted.confidence = confidences[i];
     }
     return points;
 }
 
-// What is said of the chosen cap is said with its interval, which contains it.
+// An interval contains its own estimate.
 void widen_to(double share, std::optional<SlowerBy>& interval) {
     if (interval) {
         interval->middle = share;
@@ -196,43 +183,30 @@ void judge_chosen(const std::vector<MeasuredCap>& caps, Comparison& comparison) 
 }
 
 void judge(const Prediction& prediction, Comparison& comparison) {
-    std::vector<ComparedPoint> plain;
-    for (const CapComparison& point : comparison.points) {
-        plain.push_back({.bucket_cap_mib = to_mib(point.measured.cap.value_or(Bytes{0})),
-                         .predicted_step_ms = point.predicted_ms,
-                         .measured_step_ms = point.measured_ms});
-    }
-    comparison.mape = mean_absolute_percentage_error(plain);
-    comparison.max_error = largest_absolute_error(plain);
-    comparison.rank_correlation = rank_correlation(plain);
-    comparison.noise_floor = noise_of(comparison.points);
+    const std::vector<ComparedStep> steps(comparison.points.begin(), comparison.points.end());
     const auto caps = transformed(comparison.points, &CapComparison::measured);
     const AdvisedCap advised = advised_cap(caps, prediction);
-    comparison.chosen = advised.index;
+    static_cast<ErrorMeasures&>(comparison) = measure_errors(steps, advised.index);
     comparison.advised_was_measured = advised.was_measured;
     comparison.advised_cap = prediction.advised().cap.named();
-    comparison.fastest = static_cast<std::size_t>(
-        std::ranges::min_element(plain, {}, &ComparedPoint::measured_step_ms) - plain.begin());
-    comparison.regret = regret(plain, comparison.chosen);
-    for (std::size_t i = 0; i < comparison.points.size(); ++i) {
+    for (std::size_t i = 0; i < steps.size(); ++i) {
         if (comparison.points[i].measured.is_default) {
             comparison.default_cap = i;
             comparison.gain_over_default =
-                plain[i].measured_step_ms / plain[comparison.chosen].measured_step_ms - 1;
+                steps[i].measured_ms / steps[comparison.chosen].measured_ms - 1;
         }
     }
     judge_chosen(caps, comparison);
 }
 
-// The extremes of five samples hold their median with a probability of 94 %: no interval of theirs
-// holds it with 95 %.
-// Of the caps that the verdict is about.
+// For the caps that the verdict is about. The extremes of five samples hold their median with a
+// probability of 94 %: no interval of theirs holds it with 95 %.
 void note_few_samples(Comparison& comparison) {
     constexpr std::size_t few = 6;
-    std::size_t fewest = comparison.points[comparison.chosen].measured.step_us.size();
+    std::size_t fewest = comparison.points[comparison.chosen].samples;
     for (const std::size_t point :
          {comparison.fastest, comparison.default_cap.value_or(comparison.chosen)}) {
-        fewest = std::min(fewest, comparison.points[point].measured.step_us.size());
+        fewest = std::min(fewest, comparison.points[point].samples);
     }
     if (fewest < few) {
         comparison.notes.push_back(
@@ -362,19 +336,6 @@ StepPicture measured_picture(const MeasuredCap& measured, const Program& program
 
 }  // namespace
 
-std::string machine_of(const MeasuredRun& run) {
-    if (!run.environment) {
-        return "unknown machine";
-    }
-    const EnvironmentRecord& e = *run.environment;
-    return fmt::format("{}{}{}, {} cores, {} {} on {} ranks{}{}, {}, {}", e.gpu,
-                       e.gpu.empty() ? "" : "; ", e.machine.cpu, e.machine.cores,
-                       run.transport.backend, run.transport.algorithm, run.transport.ranks,
-                       run.transport.shared_gpu ? " of one shared GPU" : "",
-                       e.link_rate.empty() ? "" : ", links of " + e.link_rate, e.machine.kernel,
-                       e.date.substr(0, 10));
-}
-
 MeasuredPlans measured_plans(const std::vector<MeasuredCap>& caps) {
     std::vector<std::size_t> plan_of;
     std::vector<std::size_t> first_of;
@@ -430,7 +391,7 @@ AdvisedCap advised_cap(const std::vector<MeasuredCap>& caps, const Prediction& p
 bool is_noise_known(const Comparison& c) {
     constexpr double fewest = 3;
     return median_of(c.points, [](const CapComparison& point) {
-               return static_cast<double>(point.measured.step_us.size());
+               return static_cast<double>(point.samples);
            }) >= fewest;
 }
 
@@ -455,22 +416,19 @@ Verdict decision_verdict(const Comparison& c) {
 
 Comparison compare_steps(const Scenario& scenario, const MeasuredRun& run,
                          const Prediction& prediction) {
-    check_run(scenario, run);
+    Comparison comparison;
+    set_head(scenario, run, comparison);
+    check_bucketed(scenario, run);
     check_same_scenario(scenario, run);
     const StepInput input = step_input(scenario);
     check_unrolled(input);
-    Comparison comparison;
-    comparison.scenario = scenario.name;
     comparison.strategy = scenario.sync.strategy;
-    comparison.ranks = scenario.group.ranks;
-    comparison.machine = machine_of(run);
     comparison.shared_gpu = run.transport.shared_gpu;
     if (run.environment) {
         constexpr std::size_t longest_command = 4000;
         comparison.command =
             shown_line(shell_line(passed_on_command(run.environment->command)), longest_command);
     }
-    comparison.notes = run.warnings;
     comparison.points = compare_caps(input, scenario, run);
     judge(prediction, comparison);
     comparison.reasons_to_withhold = reasons_to_withhold(scenario);

@@ -7,29 +7,24 @@
 #include <vector>
 
 #include "calibrate/comparison/attribution.h"
+#include "calibrate/comparison/compared_steps.h"
 #include "calibrate/comparison/decision.h"
 #include "calibrate/comparison/measured_cap.h"
 #include "calibrate/fit/measured_run.h"
 #include "sim/base/json.h"
-#include "sim/base/statistics.h"
 #include "sim/predict/prediction.h"
 #include "sim/report/perfetto.h"
 #include "sim/scenario/scenario.h"
 
 namespace bucketwise {
 
-struct CapComparison {
+// The measured time: where there is a default cap, by the medians of all caps, and by the
+// difference from the default in the rounds that both were measured in; else the median.
+struct CapComparison : ComparedStep {
     MeasuredCap measured;
     Evaluation predicted;
-    double predicted_ms = 0;
-    // Where there is a default cap: by the medians of all caps, and by what this one takes longer
-    // than the default in the rounds that both were measured in; else the median.
-    double measured_ms = 0;
-    MedianInterval measured_interval_ms;
     Attribution attribution;
     bool operator==(const CapComparison&) const = default;
-
-    [[nodiscard]] double error() const { return predicted_ms / measured_ms - 1; }  // as a share
 };
 
 // The predicted step if something were different, at the best of the measured caps.
@@ -55,45 +50,34 @@ struct StepPicture {
     bool operator==(const StepPicture&) const = default;
 };
 
-struct Comparison {
-    std::string scenario;
+// Chosen is the advice of predict, or the nearest cap where that plan was not measured.
+struct Comparison : ComparisonHead {
     Strategy strategy = Strategy::ddp;
-    std::int64_t ranks = 1;
-    std::string machine;                // hardware, versions, date
     std::string command;                // that measured
     bool shared_gpu = false;            // several ranks ran on one GPU: no interconnect
     std::vector<CapComparison> points;  // by rising cap
-    // Index into points: what predict advises. Where that plan was not measured, the nearest cap.
-    std::size_t chosen = 0;
     bool advised_was_measured = true;
     std::optional<Bytes> advised_cap = {};  // none: no cap is named
-    std::size_t fastest = 0;                // the fastest measured
     std::optional<std::size_t> default_cap;
     // Its indices are points; of points with one plan the first. `open` has no meaning.
     MeasuredDecision decision;
-    double measuring_s = 0;                             // that steps took in all
+    double measuring_s = 0;                             // of all steps
     std::vector<std::string> reasons_to_withhold = {};  // of the scenario
-    double mape = 0;                                    // shares, all
-    double max_error = 0;
-    double rank_correlation = 0;
-    double regret = 0;             // of the chosen
-    double noise_floor = 0;        // median half-width of the measured intervals
-    double gain_over_default = 0;  // measured: default / chosen - 1
+    double gain_over_default = 0;                       // measured: default / chosen - 1
     std::vector<ChangedMachine> what_if;
     StepPicture predicted_picture;  // of the chosen cap
     StepPicture measured_picture;
-    std::vector<std::string> notes;
     bool operator==(const Comparison&) const = default;
 };
 
-// How far a comparison's error may be off, as a share, and whether it is.
+// The goal for a comparison's mean error, as a share.
 constexpr double mape_goal = 0.02;
-// Whether most caps were measured often enough to say how far their steps lie apart.
+// Most caps were measured often enough to know the spread of their steps.
 [[nodiscard]] bool is_noise_known(const Comparison& comparison);
 // Held: within the goal. Inconclusive: beyond it, but not by more than the steps are known.
 [[nodiscard]] Verdict error_verdict(const Comparison& comparison);
 
-// Whether there was something to decide.
+// There was something to decide.
 [[nodiscard]] inline bool has_decision(const Comparison& c) {
     return c.points.size() > 1 && c.default_cap.has_value();
 }
@@ -107,9 +91,6 @@ constexpr double mape_goal = 0.02;
 Comparison compare_steps(const Scenario& scenario, const MeasuredRun& run,
                          const Prediction& prediction);
 
-// Hardware, versions, date.
-std::string machine_of(const MeasuredRun& run);
-
 // By point of `comparison` or, before there is one, by measured cap: the samples of every plan,
 // paired by round. Caps with one plan are one, and `plan_of` says which.
 struct MeasuredPlans {
@@ -119,37 +100,34 @@ struct MeasuredPlans {
 };
 MeasuredPlans measured_plans(const std::vector<MeasuredCap>& caps);
 
-// Index into `caps` of what `prediction` advises, or of the cap nearest to it.
+// The cap among `caps` that `prediction` advises, or the nearest one.
 struct AdvisedCap {
     std::size_t index = 0;
     bool was_measured = false;
 };
 AdvisedCap advised_cap(const std::vector<MeasuredCap>& caps, const Prediction& prediction);
 
-// Of what to_json() of a comparison gives; counts up when a key changes what it means or goes.
+// The format of to_json(); counts up when a key changes its meaning or goes.
 constexpr int comparison_format = 2;
 Json to_json(const Comparison& comparison);
 
 // The measured step at the chosen cap, for a trace.
 TraceProcess measured_process(const Comparison& comparison);
 
-// For people: "25 MiB", or "-" without a cap; the same of point `i`, or "default"; what it is
-// besides a point.
+// For people: "25 MiB", or "-" without a cap; the cap of point `i`, or "default"; and its marks,
+// such as "advised".
 std::string cap_text(const std::optional<Bytes>& cap);
 std::string point_name(const Comparison& comparison, std::size_t i);
 std::string marks_of(const Comparison& comparison, std::size_t i);
-
-// "253 to 268", in ms; of one step nothing is known but that it is one.
-std::string measured_interval_text(const CapComparison& point);
 
 // Indices of the points that a verdict is about, rising: the advised cap, the best, the default,
 // and the ends.
 std::vector<std::size_t> deciding_points(const Comparison& comparison);
 
-// The sentence that a report begins with: what to do, what it brings, and how sure that is.
+// The first sentence of a report: the action, its gain, and how sure that is.
 std::string verdict_text(const Comparison& comparison);
 
-// What it rests on, a sentence or two each.
+// The evidence for the verdict, a sentence or two each.
 std::vector<std::string> findings(const Comparison& comparison);
 
 // For a person, the verdict first. `full`: every cap, where the error comes from, what would help.

@@ -1,4 +1,4 @@
-// What `bucketwise compare` writes and prints.
+// The output of `bucketwise compare`.
 #include <algorithm>
 #include <numeric>
 #include <set>
@@ -20,18 +20,13 @@ Json point_json(const CapComparison& point) {
     for (const Cause& cause : point.attribution.causes) {
         causes[std::string(cause.name)] = cause.ms;
     }
-    Json json{
-        {"bucket_cap_mib", mib_or_null(point.measured.cap)},
-        {"is_default", point.measured.is_default},
-        {"buckets", point.measured.bucket_bytes.size()},
-        {"predicted_step_ms", point.predicted_ms},
-        {"measured_step_ms", point.measured_ms},
-        {"measured_interval_ms", {point.measured_interval_ms.low, point.measured_interval_ms.high}},
-        {"samples", point.measured.step_us.size()},
-        {"error", point.error()},
-        {"predicted_exposed_ms", to_ms(point.predicted.exposed)},
-        {"measured_exposed_ms", point.measured.exposed_us / 1e3},
-        {"causes_ms", std::move(causes)}};
+    Json json = step_json(point);
+    json["bucket_cap_mib"] = mib_or_null(point.measured.cap);
+    json["is_default"] = point.measured.is_default;
+    json["buckets"] = point.measured.bucket_bytes.size();
+    json["predicted_exposed_ms"] = to_ms(point.predicted.exposed);
+    json["measured_exposed_ms"] = point.measured.exposed_us / 1e3;
+    json["causes_ms"] = std::move(causes);
     if (point.predicted.confidence) {
         const StepConfidence& confidence = *point.predicted.confidence;
         add_optional(json, "predicted_interval_ms", confidence.interval,
@@ -162,32 +157,22 @@ Json to_json(const Comparison& comparison) {
     const auto cap_of = [&](std::size_t i) {
         return mib_or_null(comparison.points[i].measured.cap);
     };
-    Json json{
-        {"format", comparison_format},
-        {"verdict", verdict_json(comparison)},
-        {"scenario", comparison.scenario},
-        {"strategy", name_of(comparison.strategy)},
-        {"ranks", comparison.ranks},
-        {"machine", comparison.machine},
-        {"command", comparison.command},
-        {"points", json_list(comparison.points, point_json)},
-        {"predicted_best_mib", cap_of(comparison.chosen)},
-        {"predicted_best_is_default", comparison.points[comparison.chosen].measured.is_default},
-        {"advised_was_measured", comparison.advised_was_measured},
-        {"measured_best_mib", cap_of(comparison.fastest)},
-        {"mape", comparison.mape},
-        {"max_error", comparison.max_error},
-        {"rank_correlation", comparison.rank_correlation},
-        {"regret", comparison.regret},
-        {"noise_floor", comparison.noise_floor},
-        {"gain_over_default",
-         comparison.default_cap ? Json(comparison.gain_over_default) : Json(nullptr)},
-        {"what_if", json_list(comparison.what_if, change_json)},
-        {"pictures",
-         {{"bucket_cap_mib", cap_of(comparison.chosen)},
-          {"predicted", picture_json(comparison.predicted_picture)},
-          {"measured", picture_json(comparison.measured_picture)}}},
-        {"notes", comparison.notes}};
+    Json json = head_json(comparison);
+    json["format"] = comparison_format;
+    json["verdict"] = verdict_json(comparison);
+    json["strategy"] = name_of(comparison.strategy);
+    json["command"] = comparison.command;
+    json["points"] = json_list(comparison.points, point_json);
+    json["predicted_best_mib"] = cap_of(comparison.chosen);
+    json["predicted_best_is_default"] = comparison.points[comparison.chosen].measured.is_default;
+    json["advised_was_measured"] = comparison.advised_was_measured;
+    json["measured_best_mib"] = cap_of(comparison.fastest);
+    json["gain_over_default"] =
+        comparison.default_cap ? Json(comparison.gain_over_default) : Json(nullptr);
+    json["what_if"] = json_list(comparison.what_if, change_json);
+    json["pictures"] = {{"bucket_cap_mib", cap_of(comparison.chosen)},
+                        {"predicted", picture_json(comparison.predicted_picture)},
+                        {"measured", picture_json(comparison.measured_picture)}};
     add_if(comparison.shared_gpu, json, "shared_gpu", true);
     return json;
 }
@@ -212,14 +197,6 @@ std::string cap_text(const std::optional<Bytes>& cap) {
     return cap ? fmt::format("{} MiB", typed_mib(*cap)) : "-";
 }
 
-std::string measured_interval_text(const CapComparison& point) {
-    if (point.measured.step_us.size() < 2) {
-        return "one step";
-    }
-    return fmt::format("{} to {}", three_digits(point.measured_interval_ms.low),
-                       three_digits(point.measured_interval_ms.high));
-}
-
 std::vector<std::size_t> deciding_points(const Comparison& comparison) {
     std::set<std::size_t> points{0, comparison.chosen, comparison.fastest, comparison.decision.best,
                                  comparison.points.size() - 1};
@@ -241,19 +218,13 @@ std::string marks_of(const Comparison& comparison, std::size_t i) {
 }
 
 std::string comparison_report(const Comparison& comparison, bool full) {
-    std::string text = fmt::format("{}\n\n{}: {}, {}, predicted beside measured\n  {}\n\n",
-                                   wrapped(verdict_text(comparison)), comparison.scenario,
-                                   name_of(comparison.strategy), counted(comparison.ranks, "rank"),
-                                   comparison.machine);
-    text += table(comparison, full) + '\n';
+    std::string body = table(comparison, full) + '\n';
     for (const std::string& line : findings(comparison)) {
-        text += fmt::format("  {}\n", line);
+        body += fmt::format("  {}\n", line);
     }
-    text += full ? causes_text(comparison) + what_if_text(comparison) : "";
-    for (const std::string& note : comparison.notes) {
-        text += fmt::format("  Note: {}.\n", note);
-    }
-    return text;
+    body += full ? causes_text(comparison) + what_if_text(comparison) : "";
+    return comparison_text(comparison, name_of(comparison.strategy), verdict_text(comparison),
+                           body);
 }
 
 }  // namespace bucketwise

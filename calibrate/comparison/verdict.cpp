@@ -1,4 +1,4 @@
-// What a comparison says to a reader first: what to do, what it brings, how sure that is.
+// The first words of a comparison: the action, its gain, how sure that is.
 #include <algorithm>
 #include <cmath>
 
@@ -41,8 +41,8 @@ std::string held_text(const Comparison& c) {
                                  : fmt::format("at most {} slower than the best measured",
                                                percent_text(decision.regret->high));
     if (!decision.gain || decision.gain->low <= 0) {
-        return fmt::format("{}: as fast as the default for all that can be told, and {}.",
-                           to_do(c, c.chosen), cost);
+        return fmt::format("{}: statistically as fast as the default, and {}.", to_do(c, c.chosen),
+                           cost);
     }
     return fmt::format("{}: {} than the default, and {}.", to_do(c, c.chosen),
                        faster_text(*decision.gain), cost);
@@ -102,8 +102,7 @@ std::string inconclusive_text(const Comparison& c) {
         act.front() = act.front() == 'k' ? 'K' : act.front();
         return luck_text(c, act);
     }
-    return fmt::format("{}; whether another cap is faster still cannot be told.{}", act,
-                       waiting_text_of(c));
+    return fmt::format("{}; another cap may be faster still.{}", act, waiting_text_of(c));
 }
 
 std::string advised_text(const Comparison& c) {
@@ -138,12 +137,12 @@ std::string error_text(const Comparison& c) {
     const std::string known =
         is_noise_known(c)
             ? fmt::format("with steps known to within {}", percent_text(c.noise_floor))
-            : std::string("too few steps were measured to say how well they are known");
+            : std::string("too few steps were measured to know their spread");
     const std::string judged = !is_noise_known(c) ? std::string("")
                                : verdict == Verdict::held
                                    ? fmt::format(": within the goal of {:g} %", 100 * mape_goal)
                                : verdict == Verdict::inconclusive
-                                   ? std::string(": too noisy to tell more")
+                                   ? std::string(": within the noise")
                                    : fmt::format(": the goal of {:g} % is missed", 100 * mape_goal);
     return fmt::format("Predicted steps are off by {} on average over {}, {} at most; {}{}.",
                        percent_text(c.mape), counted(std::ssize(c.points), "cap"),

@@ -1,4 +1,5 @@
-// From measurements to what predict reads: a link, and the measured scenario with its real times.
+// From measurements to the inputs of predict: a link, and the measured scenario with its real
+// times.
 #pragma once
 
 #include <optional>
@@ -16,12 +17,12 @@
 
 namespace bucketwise {
 
-// What all-gathers, or reduce-scatters, cost and disturb of their own.
+// All-gathers' or reduce-scatters' own costs and interference.
 struct OwnFit {
     CollectiveKind kind = CollectiveKind::all_gather;
-    std::optional<LinkFit> link_fit;  // none: only what they disturb was measured
+    std::optional<LinkFit> link_fit;  // none: only their interference was measured
     InterferenceFit interference;
-    std::vector<AllReduceSamples> samples;  // what it was fitted to
+    std::vector<LinkPoint> points;  // the fit's
     bool operator==(const OwnFit&) const = default;
 };
 
@@ -29,9 +30,9 @@ struct Calibration {
     LinkParameters link;
     LinkFit link_fit;  // without all-reduces, of all others together
     InterferenceFit interference;
-    std::vector<OwnFit> own;                    // of kinds that were measured
-    std::vector<AllReduceSamples> all_reduces;  // what the link was fitted to
-    std::optional<HostCost> host_issue;         // of a collective; none: the host runs it itself
+    std::vector<OwnFit> own;             // of kinds that were measured
+    std::vector<LinkPoint> all_reduces;  // the link's points; empty: those of `own`
+    std::optional<HostCost> host_issue;  // of a collective; none: the host runs it itself
     std::optional<ComputeFit> compute;
     std::optional<DeviceFit> device;
     bool shared_gpu = false;            // several ranks ran on one GPU: the link is no interconnect
@@ -41,23 +42,23 @@ struct Calibration {
 
 // Fits the link to the isolated all-reduces of all runs, its own numbers of all-gathers and
 // reduce-scatters to those, and all else to the first run. Runs may differ in their number of
-// ranks, and in whose collectives they were where the kinds differ. Without all-reduces the link is
+// ranks and, where their kinds differ, in the implementation. Without all-reduces the link is
 // fitted to all others together, by their steps and bytes. `scenario` is the one that the first run
-// replayed, if any. Steps are not looked at. Throws InputError for runs that do not belong together
-// or hold no collectives. `processors`: as fit_link().
+// replayed, if any. Steps are ignored. Throws InputError for runs that do not belong together or
+// hold no collectives. `processors`: see fit_link().
 Calibration calibrate(const std::vector<MeasuredRun>& runs, const std::optional<Scenario>& scenario,
                       std::optional<std::int64_t> processors = {});
 
-// The document of the scenario that was measured, with measured times of its operations and of the
-// optimizer instead of a device's, and their variation. Its device takes what launching took; where
-// the host was the device, launching is in the times of operations.
+// The document of the measured scenario, with measured times of its operations and of the optimizer
+// instead of a device's, and their variation. Its device gets the measured launch cost; where the
+// host was the device, launching is part of the operations' times.
 Json with_measured_computing(Json document, const ComputeFit& compute);
 
 // The same with the calibrated link and the fitted device. Precondition: the calibration has a
 // compute fit.
 Json calibrated_scenario(Json document, const Calibration& calibration);
 
-// What is behind the fit, for plots: points with residuals, slowdowns, warnings.
+// The data behind the fit, for plots: points with residuals, slowdowns, warnings.
 Json fit_json(const Calibration& calibration);
 
 // The same for a person.

@@ -1,4 +1,4 @@
-// What `bucketwise calibrate` prints.
+// The output of `bucketwise calibrate` for people.
 #include <algorithm>
 #include <cmath>
 
@@ -30,7 +30,7 @@ std::string host_text(const HostCost& cost) {
                        100 * cost.spread);
 }
 
-// How far off the fit is, points that it does not follow left out.
+// The residuals of the points that the fit follows.
 std::string residual_text(const LinkFit& fit) {
     double sum = 0;
     double largest = 0;
@@ -49,7 +49,7 @@ std::string residual_text(const LinkFit& fit) {
 
 std::string launch_text(const LinkFit& fit) {
     return fit.launch > Duration{0}
-               ? fmt::format("  launch {:.2f} ± {:.2f} us, whatever the number of ranks\n",
+               ? fmt::format("  launch {:.2f} ± {:.2f} us, for any number of ranks\n",
                              to_us(fit.launch), fit.launch_standard_error_us)
                : "";
 }
@@ -124,7 +124,7 @@ std::string interference_text(CollectiveKind kind, const InterferenceFit& fit) {
                             slowdown_text(point.communication), apart_text(point.apart));
     }
     if (fit.ctas) {
-        text += fmt::format("  taken for collectives of {} CTAs\n", *fit.ctas);
+        text += fmt::format("  used: those of collectives of {} CTAs\n", *fit.ctas);
     }
     if (fit.segments.size() == 1) {
         const InterferenceSegment& one = fit.segments.front();

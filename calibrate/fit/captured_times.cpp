@@ -18,7 +18,7 @@ namespace {
 
 using Times = std::vector<double>;  // of the operations of backward, in picoseconds
 
-// How long each lasts beside what the step communicates. None: they are not those of the workload.
+// The length of each beside the step's communication. Empty: they are not those of the workload.
 std::optional<Times> lasting(const StepInput& input, const SyncRequest& sync) {
     const Evaluator evaluator(input, sync);
     const Program program = evaluator.program(sync.bucket_cap);

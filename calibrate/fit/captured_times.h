@@ -1,6 +1,5 @@
-// What a captured step's computing takes alone. Its times were taken while its own buckets
-// travelled, which slowed it; a scenario has what computing takes by itself, as the simulator slows
-// it.
+// The times of a captured step's computing alone. They were captured while the step's own buckets
+// travelled, which slowed it; a scenario holds undisturbed times, which the simulator slows.
 #pragma once
 
 #include <optional>
@@ -11,18 +10,17 @@
 namespace bucketwise {
 
 struct AloneTimes {
-    GradientWorkload workload;  // the scenario's, with the moments that computing reaches alone
-    Duration slowed{0};         // by how much backward took longer beside communication
-    // Largest share by which an operation of backward, simulated beside communication, misses what
-    // was captured.
+    GradientWorkload workload;  // the scenario's, with undisturbed moments of readiness
+    Duration slowed{0};         // the slowdown of backward beside communication
+    // The largest error, as a share, of an operation of backward simulated beside communication.
     double miss = 0;
     bool operator==(const AloneTimes&) const = default;
 };
 
 // Looks for the times of backward's operations with which the simulator, with the scenario's own
-// plan and link, gives those that were captured: each is multiplied by what it misses, until none
-// misses by more than a thousandth, at most 50 times. None: the scenario does not list gradients by
-// when they are ready, or runs pieces of a compiled graph, which do not keep their places.
+// plan and link, reproduces the captured ones: each is multiplied by its error, until all are
+// within a thousandth, at most 50 times. Empty: the scenario does not list gradients by readiness,
+// or runs pieces of a compiled graph, which do not keep their places.
 std::optional<AloneTimes> times_alone(const Scenario& captured);
 
 // The captured document with these times.

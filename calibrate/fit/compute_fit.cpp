@@ -83,8 +83,8 @@ std::vector<double> operations_us(const ComputeRecord& record) {
     return times;
 }
 
-// When the slowest rank has finished each operation of a micro-step, from its start, in us. Medians
-// of values that rise with the operation rise with it too.
+// The slowest rank's end of each operation of a micro-step, from its start, in us. Medians of
+// values that rise with the operation rise with it too.
 std::vector<double> slowest_ends(const std::vector<Round>& rounds) {
     const auto latest_ends = [](const Round& round) {
         std::vector<double> latest(operations_us(*round.front()).size());
@@ -101,8 +101,8 @@ std::vector<double> slowest_ends(const std::vector<Round>& rounds) {
     return medians_of(transformed(rounds, latest_ends), std::identity{});
 }
 
-// When the last of operations that end at `ends`, if each follows the one before, would end were
-// they launched one after another.
+// The end of the last operation if operations that end at `ends` without launches are launched one
+// after another.
 double last_end_us(const std::vector<double>& ends, double launch_us) {
     double now = 0;
     double host = 0;
@@ -130,7 +130,7 @@ void set_operations(const std::vector<Round>& rounds, std::int64_t micro_steps, 
     }
 }
 
-// From the same operations, so that what becomes ready together stays together.
+// From the same operations, so that gradients of one operation stay together.
 void set_readiness(const Workload& workload, ComputeFit& fit) {
     fit.ready.resize(workload.gradients.size());
     Duration now{0};
@@ -143,7 +143,7 @@ void set_readiness(const Workload& workload, ComputeFit& fit) {
     }
 }
 
-// The step whose copies a compute record tells: the scenario's own, or at its default cap.
+// The step behind a compute record's copies: the scenario's own, or at its default cap.
 Program copying_program(const Scenario& scenario, StepInput input, bool on_host) {
     if (scenario.sharding) {
         ShardedInput sharded = sharded_input(scenario);
@@ -157,7 +157,7 @@ Program copying_program(const Scenario& scenario, StepInput input, bool on_host)
     return build_program(input, sync, make_plan(input.workload, sync.policy));
 }
 
-// Of copies, and of collectives that are sharded, which may copy too.
+// The time of copies, and of sharded collectives, which may copy too.
 Duration copying_time(const Scenario& scenario, const StepInput& input, bool on_host) {
     const Program program = copying_program(scenario, input, on_host);
     Duration time{0};
@@ -188,7 +188,7 @@ void set_copy_bandwidth(const std::vector<Round>& rounds, const Scenario& scenar
         scenario.sharding && scenario.sharding->strategy == ShardedStrategy::zero3;
     if (within_collectives && !on_host) {
         fit.warnings.emplace_back(
-            "on a GPU nothing tells what stage 3's collectives take to copy, which is left to the "
+            "on a GPU the cost of the copies in stage 3's collectives is unknown, and left to the "
             "scenario's device");
         return;
     }
@@ -208,15 +208,15 @@ void set_copy_bandwidth(const std::vector<Round>& rounds, const Scenario& scenar
     const double least_us = noticeable * slowest(rounds, step_us);
     const double cost_us = median(copies_us.empty() ? extra_us : copies_us);
     if (cost_us < least_us) {
-        fit.warnings.emplace_back("copies cost too little to be told from noise");
+        fit.warnings.emplace_back("the cost of copies is within the noise");
     }
     // Bytes per microsecond are thousandths of 10^9 bytes per second.
     fit.copy_bandwidth = bandwidth_from_gb_per_s(std::clamp(
         static_cast<double>(copied.count) / 1e3 / std::max(cost_us, least_us), 1e-6, 1e6));
 }
 
-// How single operations vary once the whole step's variation is taken out. Counted are those
-// that take a two hundredth of the step or more; shorter ones vary most and matter least.
+// The variation of single operations without that of the whole step. Operations of less than a two
+// hundredth of the step do not count: they vary most and matter least.
 double operation_spread(const std::vector<Round>& rounds) {
     constexpr double worth = 0.005;
     std::vector<std::vector<double>> shares;  // [operation]: of the record's computing
@@ -263,15 +263,15 @@ void set_variation(const std::vector<Round>& rounds, ComputeFit& fit) {
 
 // How much single all-reduces vary around their median, as a share: the median over sizes of
 // 256 KiB and more, or over all if there are none.
-double collective_spread(const std::vector<AllReduceSamples>& samples) {
+double collective_spread(const std::vector<LinkPoint>& points) {
     constexpr Bytes large{std::int64_t{256} << 10};
     std::vector<double> of_large;
     std::vector<double> of_all;
-    for (const AllReduceSamples& s : samples) {
-        const double middle = median(s.samples_us);
-        const double share = middle > 0 ? robust_deviation(s.samples_us) / middle : 0;
+    for (const LinkPoint& point : points) {
+        const double middle = point.median_us;
+        const double share = middle > 0 ? robust_deviation(point.samples_us) / middle : 0;
         of_all.push_back(share);
-        if (s.size >= large) {
+        if (point.size >= large) {
             of_large.push_back(share);
         }
     }
@@ -329,12 +329,12 @@ std::optional<ComputeFit> fit_compute(const MeasuredRun& run, const Scenario& sc
     set_copy_bandwidth(rounds, scenario, input, run.transport.computes_on_host(), fit);
     set_variation(rounds, fit);
     const auto spread_of = [&](CollectiveKind kind) {
-        return collective_spread(samples_of(kind, {run}));
+        return collective_spread(link_points(kind, {run}));
     };
-    fit.variation.collective_spread = run.all_reduces.empty()
-                                          ? std::max(spread_of(CollectiveKind::all_gather),
-                                                     spread_of(CollectiveKind::reduce_scatter))
-                                          : spread_of(CollectiveKind::all_reduce);
+    fit.variation.collective_spread = run.has(CollectiveKind::all_reduce)
+                                          ? spread_of(CollectiveKind::all_reduce)
+                                          : std::max(spread_of(CollectiveKind::all_gather),
+                                                     spread_of(CollectiveKind::reduce_scatter));
     return fit;
 }
 

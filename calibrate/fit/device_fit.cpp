@@ -26,7 +26,7 @@ struct TimedWork {
 void add_pass(const Model& model, const std::vector<TimedOperation>& pass,
               const std::vector<Duration>& times, Arithmetic arithmetic,
               std::vector<TimedWork>& works) {
-    constexpr double shortest_s = 5e-6;  // a clock's and a function call's own time is in all
+    constexpr double shortest_s = 5e-6;  // all contain a clock's and a function call's own time
     for (std::size_t i = 0; i < pass.size(); ++i) {
         const double seconds = to_us(times[i]) * 1e-6;
         if (!pass[i].source || seconds < shortest_s) {
@@ -54,7 +54,7 @@ bool is_compute_bound(const TimedWork& work, const Rates& rates) {
     return work.flops * rates.seconds_per_flop >= work.bytes * rates.seconds_per_byte;
 }
 
-// As wide as scenario files may say they are; both roofs bind some operation.
+// Within the limits of scenario files; both roofs bind some operation.
 bool is_possible(const Rates& rates) {
     constexpr double least = 1e-6;
     constexpr double most = 1e6;
@@ -70,7 +70,7 @@ double fitted_seconds(const TimedWork& work, const Rates& rates) {
            std::max(work.flops * rates.seconds_per_flop, work.bytes * rates.seconds_per_byte);
 }
 
-// Relative residuals: every operation counts alike.
+// Relative residuals, so that every operation counts alike.
 Rates regress(const std::vector<TimedWork>& works, const std::vector<char>& compute_bound) {
     const auto rows = static_cast<Index>(works.size());
     Eigen::MatrixXd a = Eigen::MatrixXd::Zero(rows, 3);

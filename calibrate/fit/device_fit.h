@@ -22,9 +22,9 @@ struct DeviceFit {
 };
 
 // The roofline (sim/workload/device.h) plus a launch cost per operation, by non-negative least
-// squares of relative residuals; which roof bounds an operation follows from the fit, until nothing
-// changes. Nothing for a workload that is not a model, with fewer than four operations long enough
-// to be timed, or if all are bound by the same roof: the other rate is then unknown.
+// squares of relative residuals; the fit decides which roof bounds an operation, until nothing
+// changes. Empty for a workload that is not a model, with fewer than four operations long enough to
+// be timed, or if all are bound by the same roof: the other rate is then unknown.
 std::optional<DeviceFit> fit_device(const Scenario& scenario, const ComputeFit& compute);
 
 }  // namespace bucketwise

@@ -15,7 +15,7 @@ namespace {
 
 constexpr double least_factor_error = 0.005;  // of a factor; rounds of one machine agree too well
 constexpr double largest_slowdown = 100;
-// Below, of products or the rest, noise has mixed them up: nothing gets that much faster.
+// Below this factor noise has mixed up products and the rest: nothing gets that much faster.
 constexpr double least_believed_factor = 0.9;
 
 double sum(const std::vector<double>& values) {
@@ -57,7 +57,7 @@ MeasuredSlowdown slowdown_of(const std::vector<double>& factors) {
     return {median(factors), std::max(standard_error_of_median(factors), least_factor_error)};
 }
 
-// Of records of one size.
+// The point of the records of one size.
 InterferencePoint point_of(std::optional<std::int64_t> ctas, Bytes size, const Records& records) {
     std::vector<double> compute;  // by round
     std::vector<double> communication;
@@ -99,7 +99,7 @@ InterferenceSegment segment_of(const MeasuredSlowdown& compute,
     return segment;
 }
 
-// Weighted by the errors, which lie further apart than they should by `chi_squared`.
+// Weighted by the errors; `chi_squared` is the scatter over the errors.
 struct Mean {
     MeasuredSlowdown slowdown;
     double chi_squared = 0;
@@ -132,7 +132,7 @@ MeasuredSlowdown between(const MeasuredSlowdown& a, const MeasuredSlowdown& b, d
     return {std::lerp(a.factor, b.factor, share), std::lerp(a.error, b.error, share)};
 }
 
-// Of a size between two that were measured. Precondition: both of `a` and `b` hold what one does.
+// The point of a size between two measured ones. Precondition: `a` and `b` hold the same numbers.
 InterferencePoint between(const InterferencePoint& a, const InterferencePoint& b, double share) {
     const auto both = [&](const std::optional<double>& low, const std::optional<double>& high) {
         return low && high ? std::optional(std::lerp(*low, *high, share)) : std::nullopt;
@@ -148,8 +148,8 @@ InterferencePoint between(const InterferencePoint& a, const InterferencePoint& b
                       both(a.apart.together, b.apart.together)}};
 }
 
-// With further points between, so that the sizes of neighbours differ by no more than a factor of
-// two or so: linear in the logarithm of the size.
+// With points between, linear in the logarithm of the size, so that neighbours' sizes differ by a
+// factor of about two at most.
 std::vector<InterferencePoint> by_octave(const std::vector<InterferencePoint>& points) {
     std::vector<InterferencePoint> all = {points.front()};
     for (std::size_t i = 1; i < points.size(); ++i) {
@@ -166,7 +166,7 @@ std::vector<InterferencePoint> by_octave(const std::vector<InterferencePoint>& p
     return all;
 }
 
-// `compute` and `apart`: of all sizes, for those that no operation was short enough for.
+// `compute` and `apart`: of all sizes, for sizes that no operation was short enough for.
 std::vector<InterferenceSegment> segments_by_size(std::vector<InterferencePoint> points,
                                                   const MeasuredSlowdown& compute,
                                                   const SlowdownsApart& apart) {
@@ -200,7 +200,7 @@ std::vector<InterferencePoint> points_of(std::optional<std::int64_t> ctas, const
     return points;
 }
 
-// What points with as many thread blocks say; `apart`: their records together.
+// The segments of points with one number of thread blocks; `apart`: of their records together.
 std::vector<InterferenceSegment> segments_of(const std::vector<InterferencePoint>& points,
                                              const SlowdownsApart& apart,
                                              std::size_t most_segments) {
@@ -260,7 +260,7 @@ InterferenceFit fit_interference(const std::vector<ContentionRecord>& records,
         if (std::ranges::none_of(points, [](const auto& p) { return p.compute.has_value(); })) {
             fit.warnings.push_back(fmt::format(
                 "no operation of backward ran wholly while all-reduces{} did, launched ahead: they "
-                "are taken not to slow computing",
+                "are assumed not to slow computing",
                 number ? fmt::format(" of {} CTAs", *number) : ""));
         }
         fit.points.insert(fit.points.end(), points.begin(), points.end());

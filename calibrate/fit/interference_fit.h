@@ -13,7 +13,7 @@
 
 namespace bucketwise {
 
-// Factors on matrix products and on all other operations; none: none of them ran meanwhile.
+// Factors on matrix products and on all other operations; empty: no such operation ran meanwhile.
 struct SlowdownsApart {
     std::optional<double> products;
     std::optional<double> rest;
@@ -28,7 +28,7 @@ struct MeasuredSlowdown {
     bool operator==(const MeasuredSlowdown&) const = default;
 };
 
-// What was measured with messages of one size and one number of thread blocks.
+// The slowdowns with messages of one size and one number of thread blocks.
 struct InterferencePoint {
     std::optional<std::int64_t> ctas = {};  // none: the library's choice
     Bytes size;
@@ -42,7 +42,7 @@ struct InterferencePoint {
 struct InterferenceFit {
     // By size, for each number of thread blocks; one of them: the size does not matter.
     std::vector<InterferenceSegment> segments;
-    std::optional<std::int64_t> ctas;       // that the link uses; none: no segment says
+    std::optional<std::int64_t> ctas;       // that the link uses; empty: no segment has one
     std::vector<InterferencePoint> points;  // by thread blocks and size
     std::vector<std::string> warnings;
     bool operator==(const InterferenceFit&) const = default;
@@ -53,20 +53,21 @@ struct InterferenceFit {
 // in the logarithm: whichever has the smaller Bayesian information criterion. Factors below 1
 // become 1. Without records there is no segment.
 //
-// A collective is slowed by the mean of its disturbed samples over the mean of those alone: what
-// waits for a processor is seldom but long, so that medians would hide it, and a median on one side
-// only would make a slowdown of what is skewed anyway.
+// A collective's slowdown is the mean of its disturbed samples over the mean of those alone.
+// Waiting for a processor is rare but long, so that medians would hide it, and a median on one side
+// only would turn skewed times into a slowdown.
 //
-// Matrix products and the rest are told apart where both were timed: all rounds, ranks and, if the
-// sizes agree, sizes together, scaled such that as they were measured they mix to the factor on
-// computing, which one round that was interrupted does not spoil.
+// Matrix products and the rest have separate factors where both were timed: over all rounds, ranks
+// and, if the sizes agree, sizes together, scaled to mix to the factor on computing in the measured
+// proportion, which an interrupted round does not spoil.
 //
-// Ranks and rounds in which no operation counted say nothing of computing. A size without any takes
-// the factor of the others; if there are none, computing is taken not to be slowed, with a warning.
+// Ranks and rounds without an operation that counted do not count for computing. A size without any
+// takes the factor of the others; without others, computing is assumed not to slow, with a warning.
 //
-// Records with a number of thread blocks are fitted by that number. The link then uses `ctas`, as
-// the steps did, or if these left it to the library the largest number measured. Where only some
-// records have one, those count that are like the steps: with, if `ctas` is given, else without.
+// Records with a number of thread blocks are fitted by that number. The link then uses `ctas`, the
+// number of the steps, or the largest measured one if the steps left it to the library. Where only
+// some records have a number, those like the steps count: with one if `ctas` is given, else
+// without.
 InterferenceFit fit_interference(const std::vector<ContentionRecord>& records,
                                  std::optional<std::int64_t> ctas = {});
 

@@ -35,7 +35,7 @@ using FittedFactors = std::array<double, parameter_count>;  // 0: as the scenari
 LinkParameters scaled_link(LinkParameters link, const FittedFactors& factors) {
     for_each_segment(link, [&](Segment& segment) {
         segment.latency = scaled(segment.latency, std::exp(factors[latency]));
-        // As wide as the files may say a bandwidth is.
+        // Within the limits of link files.
         const double gb_per_s = to_gb_per_s(segment.bandwidth) * std::exp(factors[bandwidth]);
         segment.bandwidth = bandwidth_from_gb_per_s(std::clamp(gb_per_s, 1e-6, 1e6));
     });
@@ -136,7 +136,7 @@ class Simulator {
         try {
             ms = predict(factors);
         } catch (const InputError&) {
-            // A search may look at machines whose step would last longer than can be simulated.
+            // The search may try machines that are too slow to simulate.
             constexpr double hopeless = 1e3;
             return VectorXd::Constant(static_cast<Index>(rows_), hopeless);
         }
@@ -152,8 +152,7 @@ class Simulator {
     }
 
   private:
-    // Nobody knows how many machines a search will look at: that many take a third of the way each
-    // time.
+    // The number of machines that a search tries is unknown: each 500 take a third of the way left.
     void tell_progress() const {
         constexpr double machines = 500;
         progress_(1 - std::pow(2.0 / 3, static_cast<double>(++looked_at_) / machines));
@@ -169,9 +168,9 @@ class Simulator {
 
 using Free = std::vector<Unknown>;  // those that are fitted; the others stay
 
-// What is solved for: the factors of computing and latency, and the inverse of the bandwidth's. A
-// step is piecewise linear in these (but for interference), so that each iteration within a piece
-// is exact. Signs do not matter, which keeps factors above zero.
+// The unknowns are the factors of computing and latency, and the inverse of the bandwidth's. A step
+// is piecewise linear in these (except for interference), so that each iteration within a piece is
+// exact. Signs do not matter, which keeps factors above zero.
 FittedFactors factors_of(const VectorXd& x, const Free& free) {
     constexpr double furthest = 12;  // e^12, far beyond any machine, yet no overflow
     FittedFactors factors{};
@@ -184,8 +183,8 @@ FittedFactors factors_of(const VectorXd& x, const Free& free) {
     return factors;
 }
 
-// Which bucket holds up which differs from place to place, and each such pattern may have a minimum
-// of its own; hence the grid.
+// The buckets that hold up others differ from place to place, and each such pattern may have a
+// minimum of its own; hence the grid.
 Minimum best_machine(const Simulator& simulator, const Free& free) {
     const std::vector<double> computing_axis{-1.0, -0.75, -0.5, -0.25, 0.0, 0.25, 0.5, 0.75, 1.0};
     const std::vector<double> link_axis{-3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0};
@@ -195,7 +194,7 @@ Minimum best_machine(const Simulator& simulator, const Free& free) {
     }
     Minimum minimum = find_minimum(
         [&](const VectorXd& x) { return simulator.residuals(factors_of(x, free)); }, axes);
-    // By the logarithms of the factors, of which a bandwidth's falls as its unknown grows.
+    // In terms of the factors' logarithms; a bandwidth's falls as its unknown grows.
     for (std::size_t i = 0; i < free.size(); ++i) {
         const auto column = static_cast<Index>(i);
         const double x = minimum.unknowns[column];
@@ -231,8 +230,8 @@ VectorXd widened_for_other_minima(const Minimum& minimum, const MatrixXd& covari
 MatrixXd covariance_of(const Minimum& minimum) {
     const Index rows = minimum.residuals.size();
     const Index columns = minimum.unknowns.size();
-    // Where nothing is left to tell the steps' own error, 1 % stands for it; nothing is measured
-    // better than to a tenth of that.
+    // Without degrees of freedom the steps' own error is taken for 1 %; no measurement is better
+    // than a tenth of that.
     constexpr double usual_error = 0.01;
     constexpr double least_error = 0.001;
     const double sigma =
@@ -289,7 +288,7 @@ std::string name_of(Unknown parameter, ObservedPart part) {
     return part == ObservedPart::step ? "forward_and_backward_ms" : "backward_ms";
 }
 
-// Relative standard error above which a parameter is not told.
+// The largest relative standard error of an identifiable parameter.
 constexpr double identifiable = 0.5;
 
 void check(const std::vector<ObservedSteps>& observed) {
@@ -348,7 +347,7 @@ InverseFit fit_to_steps(const std::vector<ObservedSteps>& observed, const Progre
         free.erase(free.begin() + static_cast<std::ptrdiff_t>(index));
     };
     while (free.size() > simulator.rows()) {
-        give_up(free.size() - 1, "of which there are too few");
+        give_up(free.size() - 1, "as there are too few");
     }
     Minimum minimum = best_machine(simulator, free);
     MatrixXd covariance = covariance_of(minimum);
@@ -384,8 +383,8 @@ InverseFit fit_to_steps(const std::vector<ObservedSteps>& observed, const Progre
     }
     if (!has_freedom) {
         fit.warnings.emplace_back(
-            "as many parameters as times: every time is met, and nothing says how sure the "
-            "parameters are");
+            "as many parameters as times: every time is met, and the certainty of the "
+            "parameters is unknown");
     }
     fit.computing_factor = std::exp(factors[computing]);
     fit.link = scaled_link(first.scenario.link, factors);
@@ -404,7 +403,7 @@ InverseFit fit_to_steps(const std::vector<ObservedSteps>& observed, const Progre
         }
     }
     fit.typical_error = minimum.residuals.norm() / std::sqrt(static_cast<double>(simulator.rows()));
-    fit.link.caveats.clear();  // of what was fitted anew
+    fit.link.caveats.clear();  // the old link's
     if (const auto off = residual_caveat(fit.typical_error, "steps")) {
         fit.link.caveats.push_back(*off);
     }
@@ -425,8 +424,8 @@ void scale_key(Json& object, const char* key, double factor) {
     }
 }
 
-// One by one, as totals would lose what the host takes to launch each. Where the host is the device
-// the time of an operation contains that.
+// One by one, as totals would lose the host's launch of each. Where the host is the device, an
+// operation's time contains its launch.
 Json times_us(const Workload& workload, const std::vector<TimedOperation>& pass, double factor) {
     return json_list(pass, [&](const TimedOperation& operation) {
         const Duration launch = workload.host_is_device ? operation.host : Duration{0};

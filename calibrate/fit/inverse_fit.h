@@ -33,12 +33,12 @@ struct ObservedSteps {
     bool operator==(const ObservedSteps&) const = default;
 };
 
-// A factor on a quantity of the scenario: its whole computing (or backward alone, where that is
-// what was observed), all latencies of its link, or all bandwidths.
+// A factor on a quantity of the scenario: its whole computing (or backward alone, where that was
+// observed), all latencies of its link, or all bandwidths.
 struct FittedParameter {
     std::string name;  // ends in its unit
     double start = 0;  // the scenario's
-    double value = 0;  // the scenario's where the steps do not tell
+    double value = 0;  // the scenario's where it is not identifiable
     bool is_fitted = true;
     std::optional<double> standard_error;  // none: as many parameters as observations
     bool operator==(const FittedParameter&) const = default;
@@ -62,14 +62,14 @@ struct InverseFit {
 };
 
 // Least squares of relative residuals by Levenberg and Marquardt (MINPACK's, in Eigen) over the
-// logarithms of the factors, from the best of several starts. A parameter whose standard error is
-// more than half of it is not identifiable from these steps: it stays as the scenario has it, and a
-// warning says so. Throws InputError for too few observations, or for a link or ranks that differ
+// logarithms of the factors, from the best of several starts. A parameter with a standard error of
+// more than half of itself is not identifiable from these steps: it keeps the scenario's value,
+// with a warning. Throws InputError for too few observations, or for a link or ranks that differ
 // between scenarios.
 InverseFit fit_to_steps(
     const std::vector<ObservedSteps>& observed, const Progress& progress = [](double /*done*/) {});
 
-// The first scenario's document (links written out) with what was fitted.
+// The first scenario's document (links written out) with the fitted numbers.
 Json fitted_scenario(Json document, const Scenario& scenario, ObservedPart part,
                      const InverseFit& fit);
 

@@ -1,6 +1,7 @@
 #include "calibrate/fit/measured_run.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <utility>
 
@@ -92,27 +93,32 @@ class Collector {
     // A resumption on another machine, or of another scenario, is another run.
     static void check_same(const EnvironmentRecord& a, const EnvironmentRecord& b,
                            const Line& line) {
-        const auto check = [&](const char* pointer, const std::string& first,
-                               const std::string& second) {
-            if (first != second) {
-                line.fail(pointer, "records of one run: " + first, second);
-            }
+        const auto values = [](const EnvironmentRecord& of) {
+            return std::array{of.link_rate.empty() ? "null" : of.link_rate,
+                              of.machine.cpu,
+                              std::to_string(of.machine.cores),
+                              std::to_string(of.hosts),
+                              of.machine.scheduling,
+                              of.libraries,
+                              of.gpu};
         };
-        check("/link_rate", a.link_rate.empty() ? "null" : a.link_rate,
-              b.link_rate.empty() ? "null" : b.link_rate);
-        check("/cpu", a.machine.cpu, b.machine.cpu);
-        check("/cores", std::to_string(a.machine.cores), std::to_string(b.machine.cores));
-        check("/hosts", std::to_string(a.hosts), std::to_string(b.hosts));
-        check("/scheduling", a.machine.scheduling, b.machine.scheduling);
-        check("/libraries", a.libraries, b.libraries);
-        check("/gpu", a.gpu, b.gpu);
+        constexpr std::array pointers{"/link_rate",  "/cpu",       "/cores", "/hosts",
+                                      "/scheduling", "/libraries", "/gpu"};
+        const auto first = values(a);
+        const auto second = values(b);
+        for (std::size_t i = 0; i < first.size(); ++i) {
+            if (first.at(i) != second.at(i)) {
+                line.fail(pointers.at(i), "records of one run: " + first.at(i), second.at(i));
+            }
+        }
         if (a.scenario != b.scenario) {
             line.fail("/scenario", "records of one run", "another scenario");
         }
     }
 
-    // All must be of one run. `bucketwise bench allreduce` and its like, which replay no scenario,
-    // have several numbers of ranks in one file; steps that shard have collectives among some.
+    // Records of one run have one transport. Two kinds differ in their number of ranks: the files
+    // of `bucketwise bench allreduce` and its like, which replay no scenario, and the collectives
+    // among some ranks of a sharded step.
     void check_isolated(const Transport& transport, const Line& line) {
         const bool is_bench = run_.environment && run_.environment->scenario.empty();
         if (!is_bench) {
@@ -123,7 +129,7 @@ class Collector {
             check_transport(count_ == 0 ? transport : of_all, line);
             return;
         }
-        if (run_.all_reduces.empty() && run_.collectives.empty()) {
+        if (run_.collectives.empty()) {
             run_.transport = transport;
         }
         Transport same_ranks = transport;
@@ -150,19 +156,14 @@ class Collector {
         run_.dtype = dtype;
     }
 
-    void check_isolated(CollectiveKind kind, const AllReduceRecord& record, const Line& line) {
-        check_isolated(record.transport, line);
-        line.check_times("/samples_us", record.samples_us);
-        check_message(kind, record.size, record.dtype, line);
-    }
-
     void add_record(const AllReduceRecord& record, const Line& line) {
-        check_isolated(CollectiveKind::all_reduce, record, line);
-        run_.all_reduces.push_back(record);
+        add_record(CollectiveRecord{CollectiveKind::all_reduce, record}, line);
     }
 
     void add_record(const CollectiveRecord& record, const Line& line) {
-        check_isolated(record.kind, record.measured, line);
+        check_isolated(record.measured.transport, line);
+        line.check_times("/samples_us", record.measured.samples_us);
+        check_message(record.kind, record.measured.size, record.measured.dtype, line);
         run_.collectives.push_back(record);
     }
 
@@ -194,7 +195,7 @@ class Collector {
     }
 
     void add_record(const ContentionRecord& record, const Line& line) {
-        // How much a collective disturbs is measured with several numbers of thread blocks.
+        // Contention is measured with several numbers of thread blocks.
         Transport with_same_ctas = record.transport;
         with_same_ctas.ctas = run_.transport.ctas;
         check_transport(count_ == 0 ? record.transport : with_same_ctas, line);
@@ -235,36 +236,35 @@ MeasuredRun collect_run(const std::vector<Measurement>& records, bool torn,
     return collector.finish(torn);
 }
 
-std::vector<AllReduceSamples> all_reduce_samples(const std::vector<MeasuredRun>& runs) {
-    return samples_of(CollectiveKind::all_reduce, runs);
+bool MeasuredRun::has(CollectiveKind kind) const {
+    return std::ranges::count(collectives, kind, &CollectiveRecord::kind) > 0;
 }
 
-std::vector<AllReduceSamples> samples_of(CollectiveKind kind,
-                                         const std::vector<MeasuredRun>& runs) {
-    std::map<std::pair<std::int64_t, Bytes>, AllReduceSamples> by_point;
-    const auto add = [&](const AllReduceRecord& record) {
-        AllReduceSamples& samples = by_point[{record.transport.ranks, record.size}];
-        samples.ranks = record.transport.ranks;
-        samples.size = record.size;
-        samples.samples_us.insert(samples.samples_us.end(), record.samples_us.begin(),
-                                  record.samples_us.end());
-        samples.round_medians_us.push_back(median(record.samples_us));
-    };
+std::vector<LinkPoint> link_points(CollectiveKind kind, const std::vector<MeasuredRun>& runs) {
+    using Rounds = std::vector<const std::vector<double>*>;
+    std::map<std::pair<std::int64_t, Bytes>, Rounds> by_point;
     for (const MeasuredRun& run : runs) {
-        if (kind == CollectiveKind::all_reduce) {
-            std::ranges::for_each(run.all_reduces, add);
-        }
-        for (const CollectiveRecord& record : run.collectives) {
-            if (record.kind == kind) {
-                add(record.measured);
+        for (const auto& [of, record] : run.collectives) {
+            if (of == kind) {
+                by_point[{record.transport.ranks, record.size}].push_back(&record.samples_us);
             }
         }
     }
-    std::vector<AllReduceSamples> sorted;
-    for (auto& [key, samples] : by_point) {
-        sorted.push_back(std::move(samples));
+    std::vector<LinkPoint> points;
+    for (const auto& [key, rounds] : by_point) {
+        LinkPoint point{.ranks = key.first, .size = key.second, .kind = kind};
+        std::vector<double> medians;
+        for (const std::vector<double>* round : rounds) {
+            point.samples_us.insert(point.samples_us.end(), round->begin(), round->end());
+            medians.push_back(median(*round));
+        }
+        point.samples = std::ssize(point.samples_us);
+        point.median_us = median(point.samples_us);
+        point.standard_error_us =
+            standard_error_of_median(medians.size() > 1 ? medians : point.samples_us);
+        points.push_back(std::move(point));
     }
-    return sorted;
+    return points;
 }
 
 }  // namespace bucketwise

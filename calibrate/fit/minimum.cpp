@@ -8,6 +8,7 @@
 #include <unsupported/Eigen/NonLinearOptimization>
 
 #include "sim/base/invariant.h"
+#include "sim/base/transformed.h"
 
 namespace bucketwise {
 namespace {
@@ -16,7 +17,7 @@ using Eigen::Index;
 using Eigen::MatrixXd;
 using Eigen::VectorXd;
 
-// What Eigen's LevenbergMarquardt asks of a function.
+// The interface that Eigen's LevenbergMarquardt requires of a function.
 struct Functor {
     const ResidualFunction& residuals_of;
     Index unknowns = 0;
@@ -30,8 +31,8 @@ struct Functor {
         return 0;
     }
 
-    // Central differences over a thousandth of an unknown: wide enough that rounding within the
-    // function does not show.
+    // Central differences over a thousandth of an unknown: wide enough to hide rounding within the
+    // function.
     int df(const VectorXd& x, MatrixXd& jacobian) const {
         constexpr double share = 1e-3;
         for (Index i = 0; i < x.size(); ++i) {
@@ -46,134 +47,89 @@ struct Functor {
     }
 };
 
-// Points of the grid, numbered.
-class Grid {
-  public:
-    explicit Grid(const std::vector<std::vector<double>>& axes) : axes_(axes) {
-        for (const std::vector<double>& axis : axes_) {
-            points_ *= axis.size();
-        }
-    }
-
-    [[nodiscard]] std::size_t points() const { return points_; }
-
-    [[nodiscard]] VectorXd at(std::size_t point) const {
-        VectorXd x(static_cast<Index>(axes_.size()));
-        for (std::size_t i = 0; i < axes_.size(); ++i) {
-            x[static_cast<Index>(i)] = std::exp(axes_[i][point % axes_[i].size()]);
-            point /= axes_[i].size();
-        }
-        return x;
-    }
-
-    // Next to it along one axis.
-    [[nodiscard]] std::vector<std::size_t> neighbours(std::size_t point) const {
-        std::vector<std::size_t> neighbours;
-        std::size_t stride = 1;
-        for (const std::vector<double>& axis : axes_) {
-            const std::size_t digit = point / stride % axis.size();
-            if (digit > 0) {
-                neighbours.push_back(point - stride);
+// The points of the grid that are no worse than their neighbours along each axis, best first.
+std::vector<VectorXd> starts(const ResidualFunction& residuals,
+                             const std::vector<std::vector<double>>& axes) {
+    std::vector<VectorXd> grid{VectorXd(static_cast<Index>(axes.size()))};
+    std::vector<std::size_t> strides;  // between neighbours, by axis
+    for (std::size_t i = 0; i < axes.size(); ++i) {
+        strides.push_back(grid.size());
+        std::vector<VectorXd> wider;
+        for (const double logarithm : axes[i]) {
+            for (VectorXd point : grid) {
+                point[static_cast<Index>(i)] = std::exp(logarithm);
+                wider.push_back(std::move(point));
             }
-            if (digit + 1 < axis.size()) {
-                neighbours.push_back(point + stride);
-            }
-            stride *= axis.size();
         }
-        return neighbours;
+        grid = std::move(wider);
     }
-
-  private:
-    const std::vector<std::vector<double>>& axes_;
-    std::size_t points_ = 1;
-};
-
-std::vector<VectorXd> starts(const ResidualFunction& residuals, const Grid& grid) {
-    std::vector<double> errors;
-    for (std::size_t point = 0; point < grid.points(); ++point) {
-        errors.push_back(residuals(grid.at(point)).squaredNorm());
-    }
+    const std::vector<double> errors =
+        transformed(grid, [&](const VectorXd& point) { return residuals(point).squaredNorm(); });
     std::vector<std::size_t> minima;
-    for (std::size_t point = 0; point < grid.points(); ++point) {
-        const std::vector<std::size_t> around = grid.neighbours(point);
-        if (std::all_of(around.begin(), around.end(),
-                        [&](std::size_t other) { return errors[point] <= errors[other]; })) {
+    for (std::size_t point = 0; point < grid.size(); ++point) {
+        bool is_minimum = true;
+        for (std::size_t i = 0; i < axes.size(); ++i) {
+            const std::size_t digit = point / strides[i] % axes[i].size();
+            is_minimum =
+                is_minimum && (digit == 0 || errors[point] <= errors[point - strides[i]]) &&
+                (digit + 1 == axes[i].size() || errors[point] <= errors[point + strides[i]]);
+        }
+        if (is_minimum) {
             minima.push_back(point);
         }
     }
-    std::sort(minima.begin(), minima.end(),
-              [&](std::size_t a, std::size_t b) { return errors[a] < errors[b]; });
+    std::ranges::sort(minima, {}, [&](std::size_t point) { return errors[point]; });
     constexpr std::size_t most_starts = 8;
-    std::vector<VectorXd> best;
-    for (std::size_t i = 0; i < std::min(most_starts, minima.size()); ++i) {
-        best.push_back(grid.at(minima[i]));
-    }
-    return best;
+    minima.resize(std::min(most_starts, minima.size()));
+    return transformed(minima, [&](std::size_t point) { return grid[point]; });
 }
-
-class Search {
-  public:
-    explicit Search(const Functor& functor) : functor_(functor) {}
-
-    // Whether this found something noticeably better.
-    bool try_from(VectorXd x) {
-        Eigen::LevenbergMarquardt<Functor, double> solver(functor_);
-        constexpr Index most_evaluations = 200;
-        solver.parameters.maxfev = most_evaluations;
-        solver.minimize(x);
-        const VectorXd residuals = functor_.residuals_of(x);
-        constexpr double noticeable = 0.999;
-        const bool better = best_.residuals.size() == 0 ||
-                            residuals.squaredNorm() < noticeable * best_.residuals.squaredNorm();
-        if (better) {
-            best_.unknowns = x;
-            best_.residuals = residuals;
-        }
-        best_.others.push_back({std::move(x), residuals.squaredNorm()});
-        return better;
-    }
-
-    // Kinks can hold an iteration up, so the neighbourhood of what it found is tried too.
-    void look_around() {
-        constexpr int most_rounds = 6;
-        bool better = true;
-        for (int round = 0; round < most_rounds && better; ++round) {
-            better = false;
-            const VectorXd centre = best_.unknowns;
-            for (Index i = 0; i < centre.size(); ++i) {
-                for (const double factor : {0.75, 1.3}) {
-                    VectorXd start = centre;
-                    start[i] *= factor;
-                    better = try_from(start) || better;
-                }
-            }
-        }
-    }
-
-    Minimum finish() {
-        best_.jacobian.resize(best_.residuals.size(), best_.unknowns.size());
-        functor_.df(best_.unknowns, best_.jacobian);
-        return std::move(best_);
-    }
-
-  private:
-    Functor functor_;
-    Minimum best_;
-};
 
 }  // namespace
 
 Minimum find_minimum(const ResidualFunction& residuals,
                      const std::vector<std::vector<double>>& axes) {
-    const Grid grid(axes);
-    const Functor functor{residuals, static_cast<Index>(axes.size()), residuals(grid.at(0)).size()};
+    const std::vector<VectorXd> begin = starts(residuals, axes);
+    const Functor functor{residuals, static_cast<Index>(axes.size()),
+                          residuals(begin.front()).size()};
     invariant(functor.unknowns <= functor.residuals, "as many residuals as unknowns");
-    Search search(functor);
-    for (const VectorXd& start : starts(residuals, grid)) {
-        search.try_from(start);
+    Minimum best;
+    // Returns whether this found something noticeably better.
+    const auto try_from = [&](VectorXd x) {
+        Eigen::LevenbergMarquardt<const Functor, double> solver(functor);
+        constexpr Index most_evaluations = 200;
+        solver.parameters.maxfev = most_evaluations;
+        solver.minimize(x);
+        const VectorXd left = residuals(x);
+        constexpr double noticeable = 0.999;
+        const bool better = best.residuals.size() == 0 ||
+                            left.squaredNorm() < noticeable * best.residuals.squaredNorm();
+        if (better) {
+            best.unknowns = x;
+            best.residuals = left;
+        }
+        best.others.push_back({std::move(x), left.squaredNorm()});
+        return better;
+    };
+    for (const VectorXd& start : begin) {
+        try_from(start);
     }
-    search.look_around();
-    return search.finish();
+    // Kinks can hold an iteration up, so the neighbourhood of the best is tried too.
+    constexpr int most_rounds = 6;
+    bool better = true;
+    for (int round = 0; round < most_rounds && better; ++round) {
+        better = false;
+        const VectorXd centre = best.unknowns;
+        for (Index i = 0; i < centre.size(); ++i) {
+            for (const double factor : {0.75, 1.3}) {
+                VectorXd start = centre;
+                start[i] *= factor;
+                better = try_from(start) || better;
+            }
+        }
+    }
+    best.jacobian.resize(best.residuals.size(), best.unknowns.size());
+    functor.df(best.unknowns, best.jacobian);
+    return best;
 }
 
 }  // namespace bucketwise

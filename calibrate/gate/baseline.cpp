@@ -16,7 +16,7 @@ namespace bucketwise {
 namespace {
 
 constexpr std::int64_t baseline_format = 1;
-// Generous for what anybody checks, and few enough to be compared at once.
+// More than anybody checks, and few enough to compare at once.
 constexpr std::size_t most_cases = 1000;
 constexpr std::size_t most_runs = 1000;
 constexpr std::size_t most_steps = 100'000;
@@ -41,7 +41,7 @@ GateBucket read_bucket(const JsonPlace& place) {
     const JsonObject object(place, {"bytes", "last_gradient", "ready_ms", "collective_ms"});
     GateBucket bucket{.bytes = Bytes{read_integer(object.at("bytes"), 0, most_bytes)}};
     object.read_optional("last_gradient", bucket.last_gradient, read_name);
-    // A bucket may be ready before what is counted from.
+    // A bucket may be ready before the origin of its times.
     object.read_optional("ready_ms", bucket.ready_ms, read_times,
                          NumberRange{-longest_ms, longest_ms});
     object.read_optional("collective_ms", bucket.collective_ms, read_times, part_range);
@@ -81,7 +81,7 @@ GateCase read_case(const JsonPlace& place) {
             .runs = transformed(read_array(object.at("runs"), most_runs), read_run)};
 }
 
-// Names of files and parameters may be anything; what is read holds no control characters.
+// Names of files and parameters may be anything; a baseline holds no control characters.
 std::string written_name(const std::string& name) {
     return cut_text(name, longest_name);
 }

@@ -1,4 +1,4 @@
-// The baseline of a gate as a file: what was observed when it was last held to be right.
+// The baseline of a gate as a file: the last observation that was accepted.
 // scenarios/baseline.schema.json says the same as a schema.
 #pragma once
 

@@ -15,11 +15,11 @@
 namespace bucketwise {
 namespace {
 
-constexpr double worth_naming = 0.2;  // of what the step takes longer
-// How often something that has not changed may be named: that there is a regression is known.
+constexpr double worth_naming = 0.2;  // of the step's extra time
+// The chance of naming something unchanged; that there is a regression is known already.
 constexpr double by_chance = 0.01;
 
-// Of something that both sides tell of every run.
+// The shift of something that all runs of both sides hold.
 struct PartShift {
     double before_ms = 0;  // median
     double longer_ms = 0;
@@ -28,7 +28,6 @@ struct PartShift {
     [[nodiscard]] double told_ms() const { return is_more ? longer_ms : 0.0; }
 };
 
-// Of one bucket.
 struct BucketShift {
     PartShift ready;
     PartShift collective;
@@ -90,7 +89,7 @@ class Detective {
     [[nodiscard]] const GateRun& then() const { return before_.runs.front(); }
     [[nodiscard]] const GateRun& now() const { return after_.runs.front(); }
 
-    // None: not all runs tell it.
+    // Empty: not all runs hold it.
     [[nodiscard]] std::optional<PartShift> shift_of(const Column& column) const {
         const RunSamples old_samples = transformed(before_.runs, column);
         const RunSamples new_samples = transformed(after_.runs, column);
@@ -134,7 +133,7 @@ class Detective {
         }
     }
 
-    // When the last bucket's collective has ended, each as ready and as long as on this side.
+    // The end of the last bucket's collective, with this side's readiness and lengths.
     [[nodiscard]] double last_end(bool ready_now, bool collective_now) const {
         double end = 0;
         for (const BucketShift& bucket : buckets_) {
@@ -174,11 +173,11 @@ class Detective {
                                  percent_text(sum->longer_ms / sum->before_ms), change_text(*sum),
                                  bucket_text(now(), bucket), ms_text(most->collective.longer_ms),
                                  waits ? "; or other ranks come later, which these traces cannot "
-                                         "tell apart"
+                                         "distinguish"
                                        : "")});
     }
 
-    // `others_ms`: what else makes gradients late, and is a cause of its own.
+    // `others_ms`: other causes that make gradients late.
     void find_late_gradient(double others_ms) {
         double lateness = 0;
         double largest = 0;
@@ -207,8 +206,8 @@ class Detective {
                                   : fmt::format(", as it waits for the gradient {}", gradient))});
     }
 
-    // The one that comes later than those before it do; empty: nothing tells, or the sides have
-    // other gradients.
+    // The one that comes later than those before it do; empty: unknown, or the sides have other
+    // gradients.
     [[nodiscard]] std::string late_gradient(std::size_t bucket) const {
         std::string latest;
         double largest = 0;

@@ -41,7 +41,7 @@ GateChange change_between(const GateCase& before, const GateCase& after, double 
     const std::vector<double> steps = steps_of(before, StepPart::step);
     const Shift shift = shift_between(logarithms(before), logarithms(after), false_alarms);
     const bool is_exact = after.source == GateSource::prediction;
-    constexpr double same = 1e-9;  // what writing numbers may change
+    constexpr double same = 1e-9;  // rounding of written numbers
     return {.before_ms = median(steps),
             .slower = std::expm1(shift.middle),
             .low = std::expm1(is_exact ? shift.middle : shift.low),
@@ -66,7 +66,7 @@ void check_limits(const GateLimits& limits, CheckedCase& checked) {
         return;
     }
     if (!checked.exposed_ms) {
-        checked.notes.emplace_back("nothing tells what of the step waits for communication");
+        checked.notes.emplace_back("the share of the step that waits for communication is unknown");
         return;
     }
     const double share = *checked.exposed_ms / checked.step_ms;
@@ -78,17 +78,18 @@ void check_limits(const GateLimits& limits, CheckedCase& checked) {
     }
 }
 
-// What there is to say of too few steps and runs.
+// Notes on too few steps and runs.
 void note_samples(const GateChange& change, CheckedCase& checked) {
     if (!change.can_be_told) {
-        checked.notes.push_back(fmt::format(
-            "too few steps to tell a change from chance: {} against {} of the baseline, where it "
-            "takes {} of each",
-            checked.steps, change.steps_before, change.enough_steps));
+        checked.notes.push_back(
+            fmt::format("too few steps to distinguish a change from chance: {} against {} of the "
+                        "baseline, where "
+                        "it takes {} of each",
+                        checked.steps, change.steps_before, change.enough_steps));
     } else if (!change.runs_are_known) {
         checked.notes.emplace_back(
-            "how much runs differ among themselves is not known: only the noise of steps counts; "
-            "more runs in the baseline tell it");
+            "the differences among runs are unknown: only the noise of steps counts; more runs in "
+            "the baseline would show them");
     }
 }
 

@@ -1,4 +1,4 @@
-// Whether training steps are as fast as they were, and as they have to be: a gate, as CI needs it.
+// Whether training steps are as fast as they were, and as they have to be: a gate for CI.
 #pragma once
 
 #include <cstddef>
@@ -14,8 +14,8 @@ namespace bucketwise {
 struct GateLimits {
     std::optional<double> max_exposed = {};  // share of the step that waits for communication
     std::optional<double> max_step_ms = {};
-    double max_regression = 0.02;  // by which a step may take longer than its baseline, as a share
-    double false_alarms = 0.01;    // of all checks of what has not changed, at most
+    double max_regression = 0.02;  // the most that a step may exceed its baseline, as a share
+    double false_alarms = 0.01;    // at most, of all checks of unchanged steps
     bool operator==(const GateLimits&) const = default;
 };
 
@@ -27,10 +27,10 @@ struct GateChange {
     double high = 0;
     bool is_slower = false;  // beyond chance
     bool is_faster = false;
-    bool can_be_told = false;  // whether there are enough steps for that
+    bool can_be_told = false;  // there are enough steps for that
     bool runs_are_known = false;
-    double tellable = 0;  // as a share: a regression that is as large is told 95 times in 100
-    std::size_t enough_steps = 0;  // of each side, to tell anything
+    double tellable = 0;  // as a share: a regression of this size is detected 95 times in 100
+    std::size_t enough_steps = 0;  // of each side, to detect anything
     std::size_t steps_before = 0;
     std::size_t runs_before = 0;
     bool operator==(const GateChange&) const = default;
@@ -61,7 +61,7 @@ struct GateVerdict {
 };
 
 // A step that takes longer is a regression where its estimate is beyond max_regression and its
-// difference beyond chance, at a rate that is shared out among the cases. Of predictions every
+// difference beyond chance, at a rate that is shared out among the cases. For predictions, every
 // difference counts. The other limits are compared with medians. Cases are the same by source and
 // name. Precondition (asserted): every run has steps.
 GateVerdict check_cases(const std::vector<GateCase>& baseline, const std::vector<GateCase>& cases,

@@ -1,8 +1,8 @@
-// What was observed of training steps, as far as a gate compares it: times by step, and what tells
-// why they changed.
+// Observations of training steps that a gate compares: times by step, and evidence of why they
+// changed.
 //
 // The nouns: a case is one thing that is trained, such as a scenario, a cap of a measurement, or
-// whatever a trace is of; a run is one execution of it, which holds steps that follow one another.
+// the subject of a trace; a run is one execution of it, a sequence of steps.
 #pragma once
 
 #include <array>
@@ -22,8 +22,8 @@ enum class GateSource : std::uint8_t { trace, measurement, prediction };
 template <>
 inline constexpr auto names_of<GateSource> = names("trace", "measurement", "prediction");
 
-// What of a step takes how long, in ms. A step is what it computes, copies, and waits for:
-// launches, communication (exposed), and others, which are other ranks and streams.
+// The parts of a step's time, in ms. A step computes, copies, and waits: for launches, for
+// communication (exposed), and for others, which are other ranks and streams.
 enum class StepPart : std::uint8_t { step, exposed, computing, copying, launching, others };
 
 template <>
@@ -31,10 +31,10 @@ inline constexpr auto names_of<StepPart> = names("step_ms", "exposed_ms", "compu
                                                  "copying_ms", "launching_ms", "others_ms");
 
 struct GateBucket {
-    Bytes bytes;                     // 0: not known
-    std::string last_gradient = {};  // that fills it; empty: not known
-    // By step: when it was ready, from the start of backward, and what its collective took once its
-    // turn had come. Empty: nothing tells.
+    Bytes bytes;                     // 0: unknown
+    std::string last_gradient = {};  // that fills it; empty: unknown
+    // By step: its readiness, from the start of backward, and its collective's time once its turn
+    // had come. Empty: unknown.
     std::vector<double> ready_ms = {};
     std::vector<double> collective_ms = {};
     bool operator==(const GateBucket&) const = default;
@@ -48,11 +48,11 @@ struct GateGradient {
 
 struct GateRun {
     std::string file;  // without its folder
-    // By StepPart, then by step; empty: nothing tells. Steps always are told.
+    // By StepPart, then by step; empty: unknown. Steps are always known.
     std::array<std::vector<double>, every<StepPart>.size()> parts = {};
     std::vector<GateBucket> buckets = {};      // in launch order
-    std::vector<GateGradient> gradients = {};  // by readiness; empty: nothing tells
-    // Collectives hold waiting for other ranks, of which not all were observed.
+    std::vector<GateGradient> gradients = {};  // by readiness; empty: unknown
+    // Collectives contain waiting for other ranks, some of them not observed.
     bool collectives_wait = false;
     bool operator==(const GateRun&) const = default;
 

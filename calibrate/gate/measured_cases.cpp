@@ -29,7 +29,7 @@ std::string case_name(const StepRecord& step) {
     return fmt::format("{}, {}", step.strategy, cap);
 }
 
-// Of collectives of rank 0, the first of which may be broadcasts before backward.
+// Rank 0's collectives; the first ones may be broadcasts before backward.
 void add_collectives(const StepRecord& step, GateRun& run) {
     if (step.collective_begin_us.size() < run.buckets.size()) {
         return;
@@ -43,7 +43,7 @@ void add_collectives(const StepRecord& step, GateRun& run) {
         GateBucket& bucket = run.buckets[b];
         const double last_us = std::max(begin_us, step.collective_last_begin_us[first + b]);
         bucket.collective_ms.push_back(std::max(end_us - last_us, 0.0) / us_in_ms);
-        // Where collectives follow one another at once, nothing tells when a bucket was ready.
+        // Where collectives follow one another at once, a bucket's readiness is unknown.
         constexpr double noticeable_us = 50;
         if (begin_us > free_us + noticeable_us) {
             bucket.ready_ms.push_back((begin_us - backward_us) / us_in_ms);
@@ -52,7 +52,7 @@ void add_collectives(const StepRecord& step, GateRun& run) {
     }
 }
 
-// By round, what copies cost the slowest rank, in steps without communication.
+// By round, the slowest rank's cost of copies, in steps without communication.
 std::map<std::int64_t, double> copying_by_round(const MeasuredRun& run) {
     std::map<std::int64_t, double> by_round;
     for (const ComputeRecord& compute : run.computes) {
@@ -62,7 +62,7 @@ std::map<std::int64_t, double> copying_by_round(const MeasuredRun& run) {
     return by_round;
 }
 
-// What a step takes without communication is computing, and copying, where its round tells that.
+// A step without communication computes, and copies, where its round knows that.
 void add_step(const StepRecord& step, const std::map<std::int64_t, double>& copying, GateRun& run) {
     const double step_ms = median(step.samples_us) / us_in_ms;
     const double free_ms = median(step.free_communication_us) / us_in_ms;
@@ -98,7 +98,7 @@ GateRun run_of(const MeasuredRun& measured, const std::vector<const StepRecord*>
     return run;
 }
 
-// Of steps without communication: medians over rounds, of the slowest rank.
+// From steps without communication: medians over rounds, of the slowest rank.
 std::vector<GateGradient> gradients_of(const MeasuredRun& run) {
     if (!run.environment || run.computes.empty()) {
         return {};

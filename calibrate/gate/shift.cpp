@@ -7,6 +7,7 @@
 #include <numeric>
 #include <tuple>
 
+#include "calibrate/comparison/compared_steps.h"
 #include "sim/base/invariant.h"
 #include "sim/base/statistics.h"
 
@@ -23,26 +24,6 @@ std::vector<double> all_of(const RunSamples& runs) {
 
 double size_of(const std::vector<double>& samples) {
     return static_cast<double>(samples.size());
-}
-
-// Twice the rank of each among all, from 2 on, so that the mean rank of two that are equal is
-// whole.
-std::vector<std::int64_t> doubled_ranks(const std::vector<double>& samples) {
-    std::vector<std::size_t> order(samples.size());
-    std::iota(order.begin(), order.end(), std::size_t{0});
-    std::ranges::stable_sort(order, {}, [&](std::size_t i) { return samples[i]; });
-    std::vector<std::int64_t> ranks(samples.size());
-    for (std::size_t begin = 0; begin < order.size();) {
-        std::size_t end = begin;
-        while (end < order.size() && samples[order[end]] == samples[order[begin]]) {
-            ++end;
-        }
-        for (std::size_t i = begin; i < end; ++i) {
-            ranks[order[i]] = static_cast<std::int64_t>(begin + end + 1);
-        }
-        begin = end;
-    }
-    return ranks;
 }
 
 // The share of all ways to take `taken` of the ranks whose sum is `least` or more.
@@ -72,8 +53,8 @@ double above_normal(double deviations) {
     return std::erfc(deviations / std::sqrt(2.0)) / 2;
 }
 
-// By the normal distribution with the same mean and variance, ties counted, which of more samples
-// cannot be told from the exact one.
+// By the normal distribution with the same mean and variance, ties counted, which for more samples
+// is indistinguishable from the exact one.
 double normal_chance(const std::vector<std::int64_t>& ranks, std::size_t taken, std::int64_t sum) {
     const auto n = static_cast<double>(ranks.size());
     const auto k = static_cast<double>(taken);
@@ -122,7 +103,7 @@ RunSpread run_spread(const RunSamples& before, const RunSamples& after) {
         inverse += 1 / size_of(medians);
     }
     spread.difference = means[1] - means[0];
-    // Of two runs of one side and one of the other a difference says next to nothing.
+    // A difference between two runs of one side and one of the other says next to nothing.
     constexpr std::int64_t fewest_degrees = 2;
     spread.degrees = spread.degrees < fewest_degrees ? 0 : spread.degrees;
     if (spread.degrees > 0) {
@@ -182,7 +163,7 @@ TrimmedShift trimmed_shift(const std::vector<double>& before, const std::vector<
             .degrees = std::max<std::int64_t>(std::llround(degrees), 1)};
 }
 
-// Of ranks within one run: the sum of products of neighbours' deviations, and that of squares.
+// Adds, for ranks within one run, the products of neighbours' deviations, and the squares.
 void add_neighbours(const std::vector<double>& run, double& products, double& squares) {
     const std::vector<std::int64_t> ranks = doubled_ranks(run);
     const double middle = size_of(run) + 1;
@@ -193,7 +174,7 @@ void add_neighbours(const std::vector<double>& run, double& products, double& sq
     }
 }
 
-// Of very many, so many that are spread evenly over them.
+// At most 2000 of the samples, spread evenly over them.
 std::vector<double> thinned(std::vector<double> samples) {
     constexpr std::size_t most = 2000;
     if (samples.size() <= most) {
@@ -233,7 +214,7 @@ double chance_of_ranks(const std::vector<double>& before, const std::vector<doub
 }
 
 SerialLoss serial_loss(const RunSamples& before, const RunSamples& after) {
-    // Fewer that follow one another tell nothing of it.
+    // Shorter runs say nothing of it.
     constexpr std::size_t fewest = 5;
     constexpr double most = 0.9;
     double products = 0;
@@ -252,7 +233,7 @@ SerialLoss serial_loss(const RunSamples& before, const RunSamples& after) {
     if (squares == 0) {
         return {};
     }
-    // Of n samples it is found to be too small by (1 + 3 rho) / n (Marriott and Pope 1954).
+    // The estimate from n samples is too small by (1 + 3 rho) / n (Marriott and Pope 1954).
     const double length = samples / runs;
     const double scale = 1 - 3 / length;
     const double found = (products / squares + 1 / length) / scale;
@@ -278,7 +259,7 @@ Shift shift_between(const RunSamples& before, const RunSamples& after, double fa
     const RunSpread runs = run_spread(before, after);
     const TrimmedShift trimmed =
         trimmed_shift(old_samples, new_samples, serial_loss(before, after));
-    // The larger of what a mean over steps and one over runs leaves to chance.
+    // The larger uncertainty of a mean over steps and one over runs.
     const auto left_to_chance = [&](double outside) {
         const double of_runs =
             runs.degrees == 0 ? 0 : student_t_exceeded(outside, runs.degrees) * runs.of_means;

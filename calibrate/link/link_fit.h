@@ -24,7 +24,7 @@
 
 namespace bucketwise {
 
-// What was measured of one size on one number of ranks.
+// The measured times of one size on one number of ranks.
 struct LinkPoint {
     std::int64_t ranks = 2;  // above 1
     Bytes size;
@@ -32,6 +32,7 @@ struct LinkPoint {
     double standard_error_us = 0;  // of the median
     std::int64_t samples = 0;
     CollectiveKind kind = CollectiveKind::all_reduce;
+    std::vector<double> samples_us = {};  // empty: only their median is known
     bool operator==(const LinkPoint&) const = default;
 };
 
@@ -53,21 +54,22 @@ struct LinkFit {
     double message_standard_error_us = 0;
     std::vector<LinkResidual> residuals;  // by ranks and size
     std::vector<std::string> warnings;    // one sentence each, without an end
-    // Of these, what leaves predictions with the link uncertain.
+    // The warnings that leave predictions with the link uncertain.
     std::vector<std::string> weaknesses = {};
     bool operator==(const LinkFit&) const = default;
 };
 
-// Of a link that is typically so far, as a share, off `what` it was fitted to; none: it is near.
+// The caveat of a link that is typically so far, as a share, off `what` it was fitted to; none: it
+// is near.
 std::optional<Caveat> residual_caveat(double typical, std::string_view what);
 
 // Weighted by the points' standard errors and 1 % of their time, whichever is more; no result is
 // negative. A point that lies far off while all others agree is dropped, at most one and one more
-// for every ten. Two different sizes at least, 64 at most. Throws InputError, which names `file`.
+// for every ten. Two different sizes at least, 4096 at most. Throws InputError, which names `file`.
 //
 // `processors`: of the one machine on which all ranks ran and sent by copying, where more ranks
-// took turns (LinkParameters::processors); none: each had its own. `message`: known already, as of
-// a link whose all-reduces told it; none: it is fitted.
+// took turns (LinkParameters::processors); none: each had its own. `message`: known already from
+// the link's all-reduces; none: it is fitted.
 LinkFit fit_link(Algorithm algorithm, std::vector<LinkPoint> points, const std::string& file,
                  std::optional<std::int64_t> processors = {}, std::optional<Duration> message = {});
 

@@ -18,6 +18,7 @@ CapComparison point_at(std::int64_t mib, double predicted_ms, double measured_ms
     point.measured.cap = Bytes{mib << 20};
     point.measured.bucket_bytes = {Bytes{1 << 20}};
     point.measured.step_us = {measured_ms * 1e3, measured_ms * 1e3};
+    point.samples = 2;
     point.predicted_ms = predicted_ms;
     point.measured_ms = measured_ms;
     point.measured_interval_ms.low = measured_ms - 1;

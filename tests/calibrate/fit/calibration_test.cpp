@@ -167,7 +167,7 @@ TEST_CASE("the report tells what the host takes, and matrix products from the re
           "launching the step as one CUDA graph takes it 700.00 us",
           "  4 CTAs  compute 1.200 ± 0.005  all-reduce 1.200 ± 0.005  matrix products 1.100  other "
           "operations 5.650",
-          "taken for collectives of 4 CTAs"}) {
+          "used: those of collectives of 4 CTAs"}) {
         CHECK(report.find(text) != std::string::npos);
     }
     const Json json = fit_json(calibration);
@@ -222,7 +222,7 @@ TEST_CASE("without contention measured, GPUs are assumed to disturb, and CPUs ar
         return calibration.warnings.back();
     };
     CHECK(warning(synthetic_gpu_document()).find("is assumed in predictions") != std::string::npos);
-    CHECK(warning(synthetic_document()).find("are taken not to slow each other") !=
+    CHECK(warning(synthetic_document()).find("are assumed not to slow each other") !=
           std::string::npos);
 }
 

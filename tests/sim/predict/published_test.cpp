@@ -4,7 +4,7 @@
 #include <map>
 #include <sstream>
 
-#include "calibrate/comparison/error_measures.h"
+#include "calibrate/comparison/compared_steps.h"
 #include "cli/shell/files.h"
 #include "sim/base/json_input.h"
 #include "sim/predict/prediction.h"
@@ -46,21 +46,25 @@ std::vector<Row> published(const std::string& phase, const std::string& option) 
 
 // `unit` is the size of one N: MiB for DistributedDataParallel, 2^20 floats for the Python
 // versions.
-std::vector<ComparedPoint> compare(const std::string& scenario_file, const std::string& phase,
-                                   const std::string& option, Bytes unit) {
+std::vector<ComparedStep> compare(const std::string& scenario_file, const std::string& phase,
+                                  const std::string& option, Bytes unit) {
     const std::string path = (fs::path(BUCKETWISE_SCENARIO_DIR) / scenario_file).string();
     const Scenario scenario =
         parse_scenario(parse_json(read_text_file(path), path), path, read_text_file);
     const StepInput input = step_input(scenario);
     Evaluator evaluator(input, scenario.sync);
-    std::vector<ComparedPoint> points;
+    std::vector<ComparedStep> points;
     for (const Row& row : published(phase, option)) {
         const StepTimes times = evaluator.evaluate(row.n * unit).times;
         const double predicted = to_ms(phase == "forward" ? times.forward : times.backward);
-        points.push_back({to_mib(row.n * unit), predicted, row.p50_ms});
+        points.push_back({predicted, row.p50_ms});
     }
     REQUIRE(points.size() == 9);
     return points;
+}
+
+double mape(const std::vector<ComparedStep>& points) {
+    return measure_errors(points, 0).mape;
 }
 
 constexpr Bytes mib{bytes_per_mib};
@@ -72,23 +76,21 @@ TEST_CASE("one machine predicts the published medians of all three compare_ddp s
         compare("compare_ddp_async.json", "backward", "PYTHON_DDP_ASYNC_REDUCTION", mib_elements);
     const auto sync =
         compare("compare_ddp_sync.json", "backward", "PYTHON_DDP_SYNC_REDUCTION", mib_elements);
-    CHECK(mean_absolute_percentage_error(core) <= 0.003);
-    CHECK(mean_absolute_percentage_error(sync) <= 0.006);
+    CHECK(mape(core) <= 0.003);
+    CHECK(mape(sync) <= 0.006);
     // Two of the nine rows (N = 21 and 24) are medians of two modes 15 ms apart and 2.4 % off; no
     // one bandwidth explains them and the sync column at once. The other seven are within 0.6 %.
-    CHECK(mean_absolute_percentage_error(async) <= 0.0077);
-    for (const ComparedPoint& point : async) {
-        const bool bimodal = point.bucket_cap_mib == 84 || point.bucket_cap_mib == 96;
-        CHECK(std::abs(relative_error(point)) <= (bimodal ? 0.026 : 0.007));
+    CHECK(mape(async) <= 0.0077);
+    for (std::size_t i = 0; i < async.size(); ++i) {
+        const bool bimodal = i == 6 || i == 7;  // rows are N = 3, 6, ..., 27
+        CHECK(std::abs(async[i].error()) <= (bimodal ? 0.026 : 0.007));
     }
 }
 
 TEST_CASE("the same machine predicts forward, with the broadcast of buffers that only DDP does") {
-    CHECK(mean_absolute_percentage_error(
-              compare("compare_ddp_core.json", "forward", "DDP_CPP_CORE", mib)) <= 0.003);
-    CHECK(mean_absolute_percentage_error(compare("compare_ddp_async.json", "forward",
-                                                 "PYTHON_DDP_ASYNC_REDUCTION", mib_elements)) <=
-          0.001);
+    CHECK(mape(compare("compare_ddp_core.json", "forward", "DDP_CPP_CORE", mib)) <= 0.003);
+    CHECK(mape(compare("compare_ddp_async.json", "forward", "PYTHON_DDP_ASYNC_REDUCTION",
+                       mib_elements)) <= 0.001);
 }
 
 TEST_CASE("the three compare_ddp scenarios describe one machine") {
