@@ -1,5 +1,5 @@
-// What Perfetto's trace processor asks of Chrome trace events in JSON: it drops or misplaces what
-// breaks these rules, and says so in its statistics.
+// The rules of Perfetto's trace processor for Chrome trace events in JSON: it drops or misplaces
+// events that break them, and says so in its statistics.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// What fuzzers are made of.
+// Shared by all fuzzers.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// What holds of every imported trace, whatever profiler it is of.
+// Properties of every imported trace, from any profiler.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +24,7 @@ inline void check_replay(const TraceImport& imported, const Scenario& scenario, 
     }
 }
 
-// Of some inputs, by their size, what takes many times as long as reading them.
+// Checks some inputs, chosen by size, more thoroughly than reading them takes.
 inline void check_import(TraceImport imported, std::size_t bytes) {
     const bool advises = bytes % 16 == 0;
     require(imported.ranks >= 1 && imported.step > Duration{0});

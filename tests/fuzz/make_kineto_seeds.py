@@ -38,7 +38,7 @@ def shortened(event, begin):
 
 
 def seed_of(document):
-    """None: it is no profiler's trace with marked steps, or too long."""
+    """Returns nothing for a document that is not a profiler's trace with marked steps, or is too long."""
     if not isinstance(document, dict) or not isinstance(document.get("traceEvents"), list):
         return None
     events = document["traceEvents"]

@@ -6,7 +6,7 @@ usage: hostile.py BINARY SOURCE_FOLDER [--seconds S] [--runs N] [--seed N] [--on
 Whatever the input: the program ends with 0, 1 or 2 (check also with 3), by itself, within 5 s of computing; on 2
 it says why in one line, and prints nothing else; what is shown holds no control character, and JSON no number that
 JSON has not; an output is whole or as it was before, and nothing lies beside it; and no plan that is shown beats a
-bound that is printed. A run is told by the seed and its number: --only shows it again, with its files in --keep.
+bound that is printed. The seed and a number identify a run: --only repeats it, with its files in --keep.
 """
 
 import argparse
@@ -65,7 +65,7 @@ class Corpus:
                 sys.exit(f"hostile.py: no {kind} under {source}")
 
 
-# What somebody may have written for other programs.
+# Files written for other programs.
 MODELS = [
     {"model_type": "gpt2", "n_layer": 4, "n_head": 4, "n_embd": 64, "vocab_size": 1000, "n_positions": 128},
     {"model_type": "llama", "num_hidden_layers": 2, "hidden_size": 64, "intermediate_size": 128,
@@ -80,7 +80,7 @@ SETTINGS = [
 ]
 
 
-# Of what traces, measurements and scenarios are checked against.
+# Baselines for traces, measurements and scenarios.
 BASELINES = [
     {"format": 1, "cases": [
         {"name": name, "source": source, "runs": [

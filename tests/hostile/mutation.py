@@ -1,4 +1,4 @@
-"""What a hostile hand does to the files and the options of a command, from a seeded random generator."""
+"""Damages the files and options of a command, from a seeded random generator."""
 
 import json
 import random

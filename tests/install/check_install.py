@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What `cmake --install` leaves is enough: to run the program from anywhere, and to build upon the simulator.
+"""Checks that an installation is enough to run the program from anywhere, and to build upon the simulator.
 
 usage: check_install.py BUILD_FOLDER REPOSITORY
 

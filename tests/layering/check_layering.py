@@ -15,11 +15,11 @@ import posixpath
 import re
 import sys
 
-# The values that describe a run, and their readers: what real ranks and the simulator share. None of them simulates.
+# The values that describe a run, and their readers, shared by real ranks and the simulator. They do not simulate.
 VALUES = "sim/text sim/base sim/link sim/workload sim/plan sim/program sim/sharding sim/scenario"
-# What measurements look like as records; not how they are taken.
+# Measurements as records, without the means to take them.
 RECORDS = "hw/record"
-# What starts real ranks and shows what they did.
+# Starts real ranks and reports their results.
 RANKS = "sim hw cli/shell cli/ranks calibrate/comparison"
 
 # Every room, and from which folders it may include: of these only the rooms that stand above its own line.

@@ -37,8 +37,8 @@ def main():
             return [html.unescape(text) for text in
                     re.findall(r"<text[^>]*>([^<]*)</text>", (folder / "map.svg").read_text())]
 
-        # Few cells say their value: 4 ms of computing without communication, or, with the naive strategy, all-reduces
-        # of 2.197152 and 1.148576 ms besides.
+        # Few cells say their value: 4 ms of computing without communication, or, with the naive strategy, also
+        # all-reduces of 2.197152 and 1.148576 ms.
         sweep("few.jsonl", "--vary", "/sync/strategy=none,naive", "--vary", "/cluster/ranks=2..8:x2")
         done = draw("few.jsonl")
         assert done.returncode == 0, done.stderr

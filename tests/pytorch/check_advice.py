@@ -49,7 +49,7 @@ def train(wrapped, steps, micro_steps=1):
 
 
 def said_by(action):
-    """What it returns, and what it says on standard error."""
+    """Returns the result and the text on standard error."""
     said = io.StringIO()
     with contextlib.redirect_stderr(said):
         result = action()
@@ -183,7 +183,7 @@ def train_alone(alone, folder):
 
 
 def check_device(folder, rank):
-    """What a GPU would do, on streams and events that are not there: an event that is read has happened."""
+    """Emulates streams and events of a GPU: only an event that has happened may be read."""
 
     class Event:
         def __init__(self, enable_timing):

@@ -151,7 +151,7 @@ def check_compiled(torch, DistributedDataParallel, folder, rank, binary):
 
 
 def check_wrappers():
-    """Who calls is told by the modules of the calling code, the outermost wrapper of several."""
+    """The modules of the calling code identify the wrapper, the outermost of several."""
     from bucketwise.torch.capture_pytorch import _wrapper_around
 
     def called_through(*modules):
@@ -219,7 +219,7 @@ def check_models(torch, DistributedDataParallel, folder, rank, binary):
     class Model(nn.Module):
         def __init__(self, reentrant):
             super().__init__()
-            self.reentrant = reentrant  # a backward within backward, of which DDP with unused parameters would complain
+            self.reentrant = reentrant  # a backward within backward, which DDP with unused parameters refuses
             self.embedding = nn.Embedding(50, WIDTH, sparse=True)
             self.frozen, self.unused = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
             self.block, self.head = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
@@ -260,7 +260,7 @@ def check_models(torch, DistributedDataParallel, folder, rank, binary):
 
 
 def check_failures(torch, folder):
-    """What cannot be captured is said at once; what goes wrong later is said, and training goes on."""
+    """Refusals come at once; later errors are printed, and training goes on."""
     from bucketwise.torch.capture_pytorch import capture
 
     nn = torch.nn
@@ -300,7 +300,7 @@ def check_failures(torch, folder):
 
 
 def check_events(torch, folder, rank):
-    """What a GPU would do, on events that are not there: none may be read before all of them have happened."""
+    """Emulates events of a GPU: no event may be read before all have happened."""
     import bucketwise.torch.capture_pytorch as captures
 
     happened = []

@@ -245,7 +245,7 @@ def check_what_is_timed(torch, folder, rank):
 
 
 def check_events(torch, folder, rank):
-    """What a GPU would do, on events that are not there: none is read before the device has been waited for."""
+    """Emulates events of a GPU: no event may be read before the host has waited for the device."""
     import bucketwise.torch.capture_pytorch as captures
 
     waited = [0.0]
@@ -324,7 +324,7 @@ def check_collectives(folder, binary):
     if dist.get_rank() == 0:
         environment, *records = [json.loads(line) for line in file.read_text().splitlines()]
         assert environment["kind"] == "environment" and environment["hosts"] == 1, environment
-        # 4, 16 and 64 KiB, all of which two ranks can divide.
+        # 4, 16 and 64 KiB, which two ranks can divide.
         sizes = [(r["kind"], r["bytes"]) for r in records]
         kinds = ("allgather", "reducescatter", "allreduce")
         assert sizes == [(kind, 1 << shift) for kind in kinds for shift in (12, 14, 16)], sizes

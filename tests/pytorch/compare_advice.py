@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""What bucketwise.torch advises in a real training, held against a sweep of caps in the same processes.
+"""Compares the advice of bucketwise.torch in a real training with a sweep of caps in the same processes.
 
 usage: compare_advice.py --bucketwise BINARY [-o FOLDER] [--rounds 12] [--rate 1gbit] [--seed 1]
                          [--model perceptron|convolutional|transformer]
                          [--short: no time is judged, only whether everything fits together]
                          [--again: report anew what was measured into FOLDER before]
 
-Two ranks of real PyTorch over Gloo as in compare_with_ddp.py, whose models and link these are. They train with
-DistributedDataParallel's defaults: once as it is and once with bw.advise() around the loop, of which the losses have to
-be equal bit for bit and the time it added is told. Then a step is measured at seven caps, the default and the cap that
-was advised, every one in every round, in a seeded random order; nothing of that has been seen by what advised.
+Two ranks of real PyTorch over Gloo train as in compare_with_ddp.py, with its models and link and with
+DistributedDataParallel's defaults: once unchanged, and once with bw.advise() around the loop. The losses have to be
+equal bit for bit, and the added time is reported. Then a step is measured at seven caps, the default and the advised
+cap, each in every round, in a seeded random order; the advice has seen none of these steps.
 
 Writes FOLDER/comparison.json, beside what advise() writes. Skipped (exit code 77) as compare_with_ddp.py is.
 """
@@ -95,7 +95,7 @@ def measure(options, folder):
 
 
 def add_predicted(rows, prediction):
-    """What was predicted of the same buckets; the prediction has every plan that a cap can give."""
+    """Adds the predictions of the same buckets; the prediction has every plan that a cap can give."""
     steps = {tuple(row["bucket_bytes"]): row["step_ms"] for row in [*prediction["sweep"], prediction["default"]]}
     for row in rows:
         row["predicted_step_ms"] = steps.get(tuple(row["bucket_bytes"]))
@@ -196,7 +196,7 @@ def report(found, verdict):
 
 
 def check(found, verdict):
-    """What holds however fast the machine is."""
+    """Asserts only what does not depend on the machine's speed."""
     assert found["losses_equal"], "losses differ with and without advise()"
     assert found["parameters_equal"], "parameters differ with and without advise()"
     assert all(row["predicted_step_ms"] for row in found["steps"]), "DDP formed buckets that no cap was to give"

@@ -11,8 +11,8 @@ compare_with_ddp.py, whose module this builds on. In every round, in a seeded ra
 setting, until the gradients are reduced (what is predicted, never fitted to), and what a prediction is made of:
 passes that bucketwise.torch.capture_pytorch watches, isolated all-reduces and all-reduces beside backward. Where nothing
 hides what a step waits for, times add up, and with them their means: all-reduces count by their mean, not by their
-median, and what was captured is scaled to the mean of the slower rank of each pass. What is predicted is what
-`bucketwise settings check` says of a file with that setting. Skipped (exit code 77), saying why, without the package,
+median, and what was captured is scaled to the mean of the slower rank of each pass. The prediction is
+`bucketwise settings check` of a file with that setting. Skipped (exit code 77), saying why, without the package,
 or where compare_with_ddp.py would be.
 """
 
@@ -192,7 +192,7 @@ def of_slower_rank(folder):
 
 
 def predicted(options, folder, elements):
-    """What settings check says of a file with this setting."""
+    """Returns the result of settings check for a file with this setting."""
     if options.framework == "megatron_lm":
         name, text = "arguments.sh", f"pretrain.py --overlap-grad-reduce --ddp-bucket-size {elements}\n"
     else:
@@ -292,7 +292,7 @@ def parse():
     parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     options.rounds = options.rounds or (3 if options.short else 8)
-    # Of 12.6 million elements; of a short run's 0.4 million.
+    # The model has 12.6 million elements, in a short run 0.4 million.
     options.settings = options.settings or (
         [70_000, 400_000] if options.short else [1_000_000, 2_500_000, 4_000_000, 7_000_000, 20_000_000]
     )

@@ -12,10 +12,10 @@ token bucket filter limits, train a model of 43 to 48 MiB of gradients: a percep
 a residual network of 18 layers at batch 8 and 112 by 112 pixels, or a transformer of 4 layers of 512 at 256 tokens. In
 every round, in a seeded random order:
 
-- backward at every cap, with copied buckets and with gradient_as_bucket_view: what is predicted, never fitted to;
+- backward at every cap, with copied buckets and with gradient_as_bucket_view: predicted, never fitted to;
 - passes that bucketwise.torch.capture_pytorch watches: without communication (no_sync) and, to see what that changes, with;
 - isolated all-reduces, and all-reduces beside backward passes: a log that `bucketwise calibrate` takes;
-- backward with buckets that are copied but not sent, of which the helper tells what DDP's copies cost.
+- backward with buckets that are copied but not sent, which gives the cost of DDP's copies.
 
 Writes into FOLDER what was captured, the log, the link made of it, measured times by round, and comparison.json. Needs
 root, ip, tc, unshare and nsenter; skipped (exit code 77), saying why, without them or without PyTorch. Namespaces have
@@ -128,7 +128,7 @@ MODELS = {"perceptron": Perceptron, "convolutional": Convolutional, "transformer
 
 
 class Setup:
-    """What is trained and measured."""
+    """The training and its measurements."""
 
     def __init__(self, short, caps, model, compiled):
         self.trained = MODELS[model](short)
@@ -201,7 +201,7 @@ class Rank:
         return wrapped
 
     def wrap_all(self):
-        """What is judged, by what judged() takes."""
+        """Returns the judged models by the arguments of judged()."""
         return {
             (views, cap): self.wrap(bucket_cap_mb=cap, gradient_as_bucket_view=views)
             for views in (False, True)
@@ -277,7 +277,7 @@ class Rank:
             for _ in range(self.setup.passes):
                 dist.barrier()
                 self.loss(self.watched).backward()
-        self.loss(self.watched).backward()  # of this one its settings and its buckets are told, not its times
+        self.loss(self.watched).backward()  # gives its settings and buckets, not its times
         for model in (self.disturbed, self.unsent):
             for _ in range(self.setup.passes):
                 self.backward_ms(model)
@@ -314,7 +314,7 @@ class Rank:
         self.processor_shares.append((processor_us + 1e6 * time.thread_time()) / sum(times))
         alone = statistics.median(times)
         reduce_alone = self.slowest(self.queued_all_reduces_us(size, 5))
-        # As many as last for three backward passes or so; the same number on all ranks.
+        # Enough for some three backward passes; the same number on all ranks.
         count = self.slowest([math.ceil(3 * alone / statistics.median(reduce_alone))])[0]
         reduce_disturbed, disturbed = [], []
         dist.barrier()
@@ -379,7 +379,7 @@ def inside(model):
 
 
 def unsent(_, bucket):
-    """A communication hook that gives every bucket back as it is."""
+    """A communication hook that returns every bucket unchanged."""
     done = torch.futures.Future()
     done.set_result(bucket.buffer())
     return done
@@ -652,7 +652,7 @@ def case(views, caps, measured, predicted, draws):
         }
         for cap in caps
     ]
-    # What is decided is a bucket plan: caps that give the same one are the same step, measured several times.
+    # The decision is a bucket plan: caps with the same plan are one step, measured several times.
     plans = {}
     for cap in caps:
         plans.setdefault(tuple(predicted["link"][cap]["bucket_bytes"]), []).append(cap)
@@ -714,7 +714,7 @@ def report(comparison):
 
 
 def check(comparison, folder):
-    """What a short run can assert: no times, but that all of it is there."""
+    """Asserts that a short run is complete; times are not judged."""
     captured = json.loads((folder / "captured.json").read_text())
     if comparison["model"] == "perceptron":
         layers, width = Perceptron(True).layers, Perceptron(True).width

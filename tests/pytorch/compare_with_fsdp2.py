@@ -263,7 +263,7 @@ def predicted(options, folder, sharding):
 
 
 def measured_steps(folder):
-    """Of the slowest rank in ms, by setting and part."""
+    """Returns ms of the slowest rank by setting and part."""
     found = {}
     with open(folder / "steps.csv") as lines:
         for row in csv.DictReader(lines):

@@ -1,5 +1,5 @@
-"""Six small models, with dimensions that no number of ranks divides, and what a training step of each computes in which
-order. Needs PyTorch only where a model is made."""
+"""Six small models, with dimensions that no number of ranks divides, and the operations of a training step of each in
+order. Needs PyTorch only to make a model."""
 
 import torch
 from torch import nn

@@ -1,5 +1,5 @@
-"""What FSDP2 does in a training step, as one rank issues it, watched from outside: its methods and those of
-torch.distributed are replaced by such that note the call and make it."""
+"""Records the calls of FSDP2 in a training step in the order of one rank: its methods and those of torch.distributed
+are replaced by functions that note the call and make it."""
 
 import contextlib
 
@@ -11,7 +11,7 @@ from torch.distributed.fsdp._fully_shard._fsdp_state import FSDPState
 
 
 def states(root):
-    """Of the fully_shard calls of a model that has run once, the root's first."""
+    """Returns the states of the fully_shard calls of a model that has run once, the root's first."""
     return root._get_fsdp_state()._state_ctx.all_states
 
 
@@ -19,8 +19,8 @@ COLUMNS = ["kind", "group", "bytes", "dtype", "ranks", "pass", "micro_step", "pr
 
 
 class Recorder:
-    """`order`: what happened, and to which group; `collectives`: those of it that are, in detail. A group is told by its
-    place in `groups`, lists of names of modules; 0 is the root."""
+    """`order` lists the events with their group, `collectives` the details of collectives. A group is its place in
+    `groups`, lists of names of modules; 0 is the root."""
 
     def __init__(self, root, groups):
         names = {module: name for name, module in root.named_modules()}

@@ -3,9 +3,10 @@
 
 usage: trace_sharded.py -o FOLDER [--all: every case of every model, and not only those that are stored]
 
-Ranks are processes of this machine and meet over Gloo. Of each case rank 0's trace of three steps that have settled is
-written to FOLDER/MODEL_CASE.json.gz, without what no reader of traces looks at, as tests/data/traces/make_traces.py
-does; of a wide decoder, whose steps take long enough to tell times by, every rank's, to FOLDER/wide_CASE.RANK.json.gz.
+Ranks are processes of this machine and meet over Gloo. Rank 0's trace of three
+settled steps of each case goes to FOLDER/MODEL_CASE.json.gz, without the parts that no reader of traces needs, as in
+tests/data/traces/make_traces.py. A wide decoder, whose steps are long enough to compare times, has traces of every rank
+in FOLDER/wide_CASE.RANK.json.gz.
 Times differ each time; nothing else does. Skipped (exit code 77) without a PyTorch that has fully_shard.
 """
 
@@ -74,7 +75,7 @@ def trace(make, blocks, ranks, case, file):
 
 
 def file_of(model, name, rank):
-    """None: the rank's trace is not kept."""
+    """Returns nothing for a rank whose trace is not kept."""
     file = f"{model}_{re.sub('[^a-z0-9]+', '_', name)}"
     return f"{file}.{rank}.json.gz" if model == "wide" else f"{file}.json.gz" if rank == 0 else None
 

@@ -71,7 +71,7 @@ def without_empty_end(lines):
 
 
 def run(command, repository, folder):
-    """What it prints, or what is wrong with it, as text. `folder` comes first on PATH."""
+    """Returns the output, or a complaint, as text. `folder` comes first on PATH."""
     environment = dict(os.environ, PATH=f"{folder}:{os.environ['PATH']}")
     result = subprocess.run(
         ["bash", "-c", command], cwd=repository, env=environment, capture_output=True, text=True, timeout=120
@@ -82,7 +82,7 @@ def run(command, repository, folder):
 
 
 def check(command, expected, repository, folder):
-    """What is wrong, or None."""
+    """Returns a complaint, or nothing."""
     if command.startswith("./"):
         script = repository / command.split()[0]
         return None if os.access(script, os.X_OK) else f"{script} is not a script that can be run"
@@ -163,7 +163,7 @@ def readme_complaints(text):
 
 
 def anchors_of(text):
-    """What GitHub makes of headings."""
+    """Returns the anchors that GitHub makes of headings."""
     headings = re.findall(r"^#+ (.*)$", FENCED.sub("", text), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 

@@ -26,7 +26,7 @@ SKIPPED = 77
 MOST_BYTES = 15 * 1000 * 1000
 NOBODY = 65534
 COMPILERS = re.compile(r"(.*-)?(c\+\+|g\+\+|gcc|cc|clang|clang\+\+|cpp|ld|as|cmake|ninja|make|nvcc|ccache)(-[\d.]+)?$")
-# What nobody may bring along: it is opened at run time.
+# Libraries that are opened at run time, and must not be inside.
 NOT_INSIDE = ("libcuda", "libnccl", "libcublas", "libnvrtc", "libcudart")
 ROOMS = ("cmake", "sim", "hw", "calibrate", "import", "bench", "cli", "scenarios", "plots", "python")
 FILES = {"CMakeLists.txt", "pyproject.toml", "README.md", "CHANGELOG.md", "LICENSE"}
@@ -95,7 +95,7 @@ def check_wheel(wheel, root, folder):
 
 
 def check_source_distribution(root, tools, folder):
-    """What it takes to build, and nothing else."""
+    """The source distribution holds everything to build, and nothing else."""
     run(tools / "bin" / "python", "-c", f"from scikit_build_core.build import build_sdist; build_sdist({str(folder)!r})",
         cwd=root)
     archive, = folder.glob("*.tar.gz")
@@ -108,7 +108,7 @@ def check_source_distribution(root, tools, folder):
 
 
 def check_types(root, tools):
-    """What py.typed promises, of the package itself: what it has for PyTorch is typed as PyTorch is."""
+    """Checks the promise of py.typed for the package itself; its part for PyTorch is typed like PyTorch."""
     run(tools / "bin" / "pip", "install", "--quiet", "mypy")
     files = sorted((root / "python" / "bucketwise").glob("*.py"))
     done = subprocess.run([tools / "bin" / "python", "-m", "mypy", "--strict", "--cache-dir", os.devnull, *files],
@@ -190,7 +190,7 @@ def check_program(of, version):
     of.program("validate", "scenarios/two_buckets.json", "--ranks", "2", "--rounds", "2", "--bucket-cap", "1MiB,3MiB",
                "--bytes", "64KiB,1MiB,2MiB", "-o", "validation")
     check("mape" in json.loads((away / "validation" / "comparison.json").read_text()), "validate")
-    # What ends without success does so to whoever calls, in the program's words.
+    # A failure reaches the caller, in the program's words.
     done = subprocess.run([*of.somebody.prefix(), of.folder / "bin" / "bucketwise", "predict", "nothing.json"], cwd=away,
                           capture_output=True, text=True, check=False)
     check(done.returncode == 2 and done.stderr.startswith("bucketwise: nothing.json: "), f"exit code: {done}")
@@ -241,7 +241,7 @@ def check_nccl(of, stand_in):
 
 
 def check_clone(somebody, root, version):
-    """What a person types who has no wheel; that takes a compiler."""
+    """Installs from a clone, which needs a compiler."""
     of = Environment(somebody, "by_clone")
     clone = somebody.folder / "clone"
     run("git", "clone", "--quiet", root, clone)
