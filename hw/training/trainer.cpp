@@ -272,7 +272,7 @@ void Trainer::execute(const Instruction& instruction) {
     invariant(false, "an instruction of a perceptron's program");
 }
 
-// Operations are linear, ReLU, linear, ..., linear, loss: see sim/workload/models/mlp.cpp.
+// Operations are linear, ReLU, linear, ..., linear, loss: see sim/workload/models/classifiers.cpp.
 void Trainer::forward(const TimedOperation& operation) {
     if (!operation.source) {
         return gather(images_, places_of_micro_step(), rows());

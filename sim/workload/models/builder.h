@@ -1,21 +1,21 @@
-// Builds a Model operation by operation, as its forward pass runs: every layer knows its
+// Builds a Model operation by operation, in the order of its forward pass: every layer knows its
 // parameters, its matrix product and the memory traffic of its three passes.
 //
-// What the models leave out, all of them alike:
+// All models leave out:
 //  - Dropout as an operation of its own: the benchmarks this project reproduces run with
-//  probability
-//    0. Where a published configuration has it, it is among what an eager framework launches.
-//  - Views (flatten, split, transpose) move nothing, and the copies PyTorch's eager attention
-//    makes to lay out heads for its batched products are small beside the scores.
-//  - Floating-point operations outside matrix products (Work::flops is 0 there): such operations
-//    are bound by memory, and published counts (torchvision, scaling laws) leave them out too.
+//    probability 0. Where a published configuration has dropout, it counts among an eager
+//    framework's kernels.
+//  - Views (flatten, split, transpose), which move nothing. PyTorch's eager attention copies heads
+//    for its batched products; these copies are small beside the scores.
+//  - Floating-point operations outside matrix products (Work::flops is 0 there): they are bound by
+//    memory, and published counts (torchvision, scaling laws) leave them out too.
 //  - Per-channel vectors of normalisations: activations are 10^4 times larger.
-//  - Eager kernels that a fused one replaces: a GELU, a rotary embedding or an RMS norm written
-//    in Python launches several; each counts as the one pass it needs. What is launched besides
-//    stands apart (Operation::eager), for a device that nobody has measured.
+//  - Eager kernels that a fused one replaces: a GELU, a rotary embedding or an RMS norm written in
+//    Python launches several, and counts as the one pass it needs. Operation::eager has the others,
+//    for a device without measurements.
 //
-// What autograd keeps for backward (Operation::kept_elements) counts once, where it is made,
-// however many operations read it.
+// A tensor that autograd keeps for backward (Operation::kept_elements) counts once, where it is
+// made, however many operations read it.
 #pragma once
 
 #include <algorithm>
@@ -33,7 +33,7 @@
 
 namespace bucketwise::models {
 
-// Square images, or what a layer made of them.
+// Square images, or a layer's result.
 struct FeatureMap {
     std::int64_t batch = 0;
     std::int64_t channels = 0;
@@ -79,6 +79,8 @@ struct Embedding {
     std::string weight = {};  // another module's parameter, where the two are shared
 };
 
+enum class Norm : std::uint8_t { layer, layer_without_bias, rms };
+
 struct Attention {
     std::int64_t batch = 0;
     std::int64_t sequence_length = 0;
@@ -89,8 +91,8 @@ struct Attention {
     bool written_out = false;  // mask and softmax in single operations, as CS336 has students do
 };
 
-// How many tensors of the operation's size each pass reads and writes; how many kernels an eager
-// framework launches for it, what those read and write besides, and how many it keeps for backward.
+// Tensors of the operation's size that each pass reads and writes; kernels that an eager framework
+// launches for it, and their additional traffic; tensors kept for backward.
 struct Traffic {
     std::int64_t forward = 0;
     std::int64_t backward = 0;
@@ -103,26 +105,26 @@ struct Traffic {
 };
 inline constexpr Traffic activation{2, 3};  // backward: gradient, saved tensor -> gradient
 // Backward needs the gradient alone. Two products, a negation, a concatenation, a sum, and the
-// slices of cosine and sine. Its result is kept, but in place of what it reads.
+// slices of cosine and sine. The result is kept in place of the input.
 inline constexpr Traffic rotation{2, 2, 9, 9, 7, 7, OperationKind::pass, 0};
-// 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))), one kernel for each sign. Kept
-// are half of x, tanh, one more than that, and the product.
+// 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))), one kernel for each sign. Half of x, tanh, one
+// more than tanh, and the product are kept.
 inline constexpr Traffic gelu_in_python{2, 3, 8, 10, 15, 23, OperationKind::pass, 4};
-// x sigmoid(x), both of which are kept.
+// x sigmoid(x); both factors are kept.
 inline constexpr Traffic silu_written_out{2, 3, 2, 3, 3, 4, OperationKind::pass, 2};
-// Of attention's scores. Written out: maximum, difference, exponential, sum and quotient.
-// Kept are the exponential and the quotient.
+// Attention's scores. Written out: maximum, difference, exponential, sum and quotient; the
+// exponential and the quotient are kept.
 inline constexpr Traffic scale_and_mask{2, 2, 2, 1, 2, 0, OperationKind::scores_pass, 0};
 inline constexpr Traffic scale_and_mask_written_out{2, 2, 4, 3, 3, 2, OperationKind::scores_pass,
                                                     0};
 inline constexpr Traffic softmax{2, 3, 1, 1, 0, 0, OperationKind::scores_pass};
 inline constexpr Traffic softmax_written_out{2, 3, 5, 6, 10, 9, OperationKind::scores_pass, 2};
 inline constexpr Traffic multiplication{3, 6};  // twice: gradient, other factor -> gradient
-// Autograd hands the same gradient to both sides, and keeps nothing.
+// Autograd hands the same gradient to both sides and keeps nothing.
 inline constexpr Traffic addition{3, 0, 1, 1, 0, 0, OperationKind::pass, 0};
 // A view, whose backward fills zeros around it.
 inline constexpr Traffic first_token{0, 1, 1, 1, 0, 0, OperationKind::pass, 0};
-inline constexpr Traffic gather{2, 2};  // rows, each to where it is worked on, and kept there
+inline constexpr Traffic gather{2, 2};  // rows, kept at their new places
 // Log-softmax 2, backward 3; the negative log likelihood reads one element a row, but its
 // backward fills a dense gradient.
 inline constexpr Traffic cross_entropy{2, 4, 2, 3, 0, 0, OperationKind::stream};
@@ -180,7 +182,7 @@ class ModelBuilder {
         return output;
     }
 
-    // Backward reads the output's gradient and where each maximum came from.
+    // Backward reads the output's gradient and the place of each maximum.
     FeatureMap max_pool(const std::string& name, const FeatureMap& input, const Window& window) {
         const FeatureMap output{input.batch, input.channels, window.output_size(input.size)};
         add_operation(name, input.elements() + output.elements(),
@@ -188,7 +190,7 @@ class ModelBuilder {
         Operation& operation = model_.operations.back();
         operation.eager.input_gradient.kernels = 2;  // fills zeros first
         operation.kept_elements = output.elements();
-        operation.kept_bytes = 8 * output.elements();  // where each came from, an int64
+        operation.kept_bytes = 8 * output.elements();  // an int64 for each maximum's place
         return output;
     }
 
@@ -207,27 +209,32 @@ class ModelBuilder {
                                             .right = layer.in * layer.out,
                                             .bias = layer.bias ? layer.out : 0,
                                             .result = layer.rows * layer.out});
-        const std::string& name_of_weight =
-            layer.weight.empty() ? name + layer.separator + "weight" : layer.weight;
-        const std::int32_t weight =
-            parameter(name_of_weight, layer.weight_is_in_out ? std::vector{layer.in, layer.out}
-                                                             : std::vector{layer.out, layer.in});
-        // Autograd hands out gradients in the order of the operator's arguments, and addmm's first
-        // is the bias (tests/data/pytorch/readiness.json).
         operation.kind = OperationKind::linear;
         operation.kept_elements = layer.rows * layer.out;
+        operation.parameters = register_linear(name, layer);
         if (layer.bias) {
             operation.eager.weight_gradient = {2, layer.rows * layer.out};
-            operation.parameters.push_back(parameter(name + layer.separator + "bias", {layer.out}));
         }
-        operation.parameters.push_back(weight);
         if (!layer.input_gradient) {
             operation.input_gradient = {};
         }
     }
 
-    // A linear layer whose weight and gradient are none of this model's parameters, though they are
-    // computed: of experts, `product.count` of them.
+    // Parameters in autograd's order of gradients, which is that of the operator's arguments:
+    // addmm's first is the bias (tests/data/pytorch/readiness.json).
+    std::vector<std::int32_t> register_linear(const std::string& name, const Linear& layer) {
+        const std::int32_t weight =
+            parameter(layer.weight.empty() ? name + layer.separator + "weight" : layer.weight,
+                      layer.weight_is_in_out ? std::vector{layer.in, layer.out}
+                                             : std::vector{layer.out, layer.in});
+        if (!layer.bias) {
+            return {weight};
+        }
+        return {parameter(name + layer.separator + "bias", {layer.out}), weight};
+    }
+
+    // A linear layer of `product.count` experts: computed, but its weights are not among this
+    // model's parameters.
     void foreign_linear(const std::string& name, const MatrixProduct& product) {
         const std::int64_t result = product.count * product.m * product.n;
         Operation& operation = add_product(name, product,
@@ -238,14 +245,14 @@ class ModelBuilder {
         operation.kept_elements = result;
     }
 
-    // The gradient is dense: zeros everywhere, then the rows are read and added. A tied table also
-    // sums this gradient with the output layer's.
+    // The gradient is dense: zeros everywhere, then the rows are read and added. For a tied table
+    // this gradient and the output layer's are summed, too.
     void embedding(const std::string& name, const Embedding& table) {
         const std::int64_t moved = 2 * table.rows * table.width;
         const std::int64_t size = table.entries * table.width;
         Operation& operation = add_operation(name, moved, 0);
         operation.kind = OperationKind::stream;
-        operation.kept_elements = table.rows * table.width;  // or, in its place, a sum with others
+        operation.kept_elements = table.rows * table.width;  // or a sum in its place
         operation.weight_gradient = {0, moved + (table.tied ? 4 : 1) * size};
         operation.eager.weight_gradient.kernels = 3;  // fills zeros, sorts, adds
         operation.parameters.push_back(parameter(
@@ -276,10 +283,9 @@ class ModelBuilder {
         operation.parameters.push_back(index);
     }
 
-    // Softmax(Q K^T) V with the scores materialised: four operations. The square of scores is
-    // whole: a causal mask hides half of it, but the product computes it.
-    // Both operands of Q K^T and of (scores) V are activations. Model's "weight gradient" of a
-    // product is that of its right operand, here K and V.
+    // Softmax(Q K^T) V with the scores materialised: four operations. All scores are computed,
+    // though a causal mask hides half of them. Both operands of Q K^T and of (scores) V are
+    // activations. A product's "weight gradient" is that of its right operand, here K and V.
     void attention(const std::string& name, const Attention& shape) {
         const std::int64_t length = shape.sequence_length;
         const std::int64_t width = shape.hidden / shape.heads;
@@ -291,26 +297,25 @@ class ModelBuilder {
             add_product(name + ".scores", {.m = length, .n = length, .k = width, .count = products},
                         {.left = activations, .right = activations, .result = scores});
         by_keys.kind = OperationKind::scores;
-        by_keys.eager.forward = {4, 6 * activations};  // heads are laid out apart
+        by_keys.eager.forward = {4, 6 * activations};  // separates the heads
         elementwise(name + ".scale_and_mask", scores,
                     shape.written_out ? scale_and_mask_written_out : scale_and_mask);
         elementwise(name + ".softmax", scores, shape.written_out ? softmax_written_out : softmax);
         if (shape.dropout) {
             dropout(scores);
-            model_.operations.back().kept_elements += scores;  // besides the softmax's
+            model_.operations.back().kept_elements += scores;  // and the softmax's
         }
         Operation& by_values =
             add_product(name + ".values", {.m = length, .n = width, .k = length, .count = products},
                         {.left = scores, .right = activations, .result = activations});
         by_values.kind = shape.causal ? OperationKind::masked_sum : OperationKind::weighted_sum;
         by_values.kept_elements = activations;
-        by_values.eager.forward = {2, 2 * activations};         // and together again
-        by_values.eager.input_gradient = {5, 8 * activations};  // all of that backwards
+        by_values.eager.forward = {2, 2 * activations};         // joins the heads
+        by_values.eager.input_gradient = {5, 8 * activations};  // both, backwards
     }
 
-    // Also adds the statistics that DDP broadcasts. Its result is kept as that of the activation or
-    // sum that follows.
-    // Forward reads the input twice, for the statistics and to normalise, and writes once.
+    // Also adds the statistics that DDP broadcasts. The activation or sum that follows keeps the
+    // result. Forward reads the input twice, for the statistics and to normalise, and writes once.
     void batch_norm(const std::string& name, const FeatureMap& map) {
         Operation& operation = add_norm(name, map.elements(), map.channels, 3);
         operation.parameters.push_back(parameter(name + ".bias", {map.channels}));
@@ -322,24 +327,19 @@ class ModelBuilder {
     }
 
     // A row fits the chip's caches, so one pass reads and writes it.
-    void layer_norm(const std::string& name, std::int64_t rows, std::int64_t width,
-                    bool bias = true) {
-        Operation& operation = add_norm(name, rows * width, width, 2);
-        operation.kind = OperationKind::normalisation;
-        operation.kept_elements = rows * width;
-        if (bias) {
-            operation.parameters.push_back(parameter(name + ".bias", {width}));
-        }
-    }
-
-    void rms_norm(const std::string& name, std::int64_t rows, std::int64_t width) {
-        Operation& operation = add_norm(name, rows * width, width, 2);
-        operation.kind = OperationKind::normalisation;
-        // In Python: a cast, square, mean, sum, root, two products, and a cast back. Both products
-        // are kept.
+    void norm(const std::string& name, Norm kind, std::int64_t rows, std::int64_t width) {
         const std::int64_t elements = rows * width;
-        operation.kept_elements = 2 * elements;
-        operation.eager = {{7, 10 * elements}, {6, 10 * elements}, {3, 5 * elements}};
+        Operation& operation = add_norm(name, elements, width, 2);
+        operation.kind = OperationKind::normalisation;
+        operation.kept_elements = elements;
+        if (kind == Norm::layer) {
+            operation.parameters.push_back(parameter(name + ".bias", {width}));
+        } else if (kind == Norm::rms) {
+            // In Python: a cast, square, mean, sum, root, two products, and a cast back. Both
+            // products are kept.
+            operation.kept_elements = 2 * elements;
+            operation.eager = {{7, 10 * elements}, {6, 10 * elements}, {3, 5 * elements}};
+        }
     }
 
     void elementwise(const std::string& name, std::int64_t elements, const Traffic& traffic) {
@@ -352,13 +352,13 @@ class ModelBuilder {
         operation.kept_elements = traffic.kept * elements;
     }
 
-    // Its gradient follows from its result, so that nobody keeps what it reads.
+    // The gradient follows from the result, so the input is not kept.
     void relu(const std::string& name, std::int64_t elements) {
         model_.operations.back().kept_elements = 0;
         elementwise(name, elements, activation);
     }
 
-    // Of the last operation's result. The mask has a byte for each element.
+    // Applied to the last operation's result. The mask has a byte for each element.
     void dropout(std::int64_t elements) {
         const std::int64_t moved = 2 * elements + elements / 4;
         EagerPasses& eager = model_.operations.back().eager;
@@ -368,8 +368,8 @@ class ModelBuilder {
         model_.operations.back().kept_bytes += elements;
     }
 
-    // Joins a branch with a shortcut that took `forked` elements from the same tensor.
-    // Kept is the sum, not the branch that ends.
+    // Joins a branch with a shortcut that took `forked` elements from the same tensor. The sum is
+    // kept, not the end of the branch.
     void residual_add(const std::string& name, std::int64_t elements, std::int64_t forked) {
         model_.operations.back().kept_elements = 0;
         elementwise(name, elements, addition);
@@ -379,14 +379,14 @@ class ModelBuilder {
     }
 
     // One more operation reads the tensor that the last one read, so autograd adds their two
-    // gradients. Charged to the last operation's input gradient.
+    // gradients. The sum is charged to the last operation's input gradient.
     void add_fork(std::int64_t elements) {
         Operation& operation = model_.operations.back();
         operation.eager.input_gradient.kernels += operation.input_gradient == Work{} ? 0 : 1;
         operation.input_gradient.elements += 3 * elements;
     }
 
-    // Without normalisations that autocast computes in float32 there is no stream in it either.
+    // Without normalisations, which autocast computes in float32, a model has no stream either.
     Model build() && {
         if (std::ranges::find(model_.operations, OperationKind::normalisation, &Operation::kind) ==
             model_.operations.end()) {
@@ -452,14 +452,14 @@ struct ResNetShape {
 };
 struct Vgg16Shape {};
 
-Model make_resnet(std::string name, const ResNetShape& shape, const ModelInput& input);
-Model make_vgg16(std::string name, const ModelInput& input);
-Model make_vit(std::string name, const VitShape& shape, const ModelInput& input);
+// make_llama makes CS336's model, too.
 Model make_gpt2(std::string name, const TransformerShape& shape, const ModelInput& input);
 Model make_bert(std::string name, const TransformerShape& shape, const ModelInput& input);
 Model make_llama(std::string name, const TransformerShape& shape, const ModelInput& input);
-Model make_cs336(std::string name, const TransformerShape& shape, const ModelInput& input);
 Model make_t5(std::string name, const TransformerShape& shape, const ModelInput& input);
-Model make_mlp(std::string name, const MlpShape& shape, const ModelInput& input);
+Model make_vit(std::string name, const VitShape& shape, const ModelInput& input);
+Model make_resnet(std::string name, const ResNetShape& shape, const ModelInput& input);
+Model make_vgg16(std::string name, const ModelInput& input);
+Model make_mlp(const MlpShape& shape, const ModelInput& input);
 
 }  // namespace bucketwise::models

@@ -28,15 +28,16 @@ constexpr ModelInput images(std::int64_t batch) {
     return {.batch = batch};
 }
 
-// Sorted by name. Transformers: layers, hidden, feed_forward, heads, vocabulary, context, from the
-// configurations Hugging Face publishes. The CS336 assignment varies its context; 1024 is the
-// longest it trains. ResNeXt-101 32x4d is NVIDIA's (DeepLearningExamples), with torchvision's
-// structure. What one GPU is usually fed: BERT 128 tokens, as in nine tenths of its pretraining
-// (Devlin et al. 2019), the others their whole context; as many as fit a GPU of 80 GB well.
 constexpr TransformerShape hugging_face(TransformerShape shape) {
     shape.hugging_face = true;
     return shape;
 }
+
+// Sorted by name. Transformers: layers, hidden, feed_forward, heads, vocabulary, context, from the
+// configurations Hugging Face publishes. The CS336 assignment varies its context; 1024 is the
+// longest it trains. ResNeXt-101 32x4d is NVIDIA's (DeepLearningExamples), with torchvision's
+// structure. Usual input of one GPU: batches fill a GPU of 80 GB well, sequences have the whole
+// context, but 128 tokens for BERT, as in nine tenths of its pretraining (Devlin et al. 2019).
 constexpr std::array<NamedShape, 18> shapes{{
     {"bert-base", hugging_face({Family::bert, 12, 768, 3072, 12, 30522, 512}), sequences(32, 128)},
     {"bert-large", hugging_face({Family::bert, 24, 1024, 4096, 16, 30522, 512}),
@@ -69,31 +70,12 @@ const NamedShape* find_named(std::string_view name) {
     return found == shapes.end() ? nullptr : found;
 }
 
-const Shape* find_shape(std::string_view name) {
+// Null: the name is not known, or its shape is another.
+template <typename Wanted>
+const Wanted* find_shape(std::string_view name) {
     const NamedShape* const named = find_named(name);
-    return named == nullptr ? nullptr : &named->shape;
+    return named == nullptr ? nullptr : std::get_if<Wanted>(&named->shape);
 }
-
-// Makes the model of whatever shape it is given.
-struct Maker {
-    std::string name;
-    const ModelInput& input;
-
-    Model operator()(const TransformerShape& shape) const {
-        return make_transformer(name, shape, input);
-    }
-    Model operator()(const models::ResNetShape& shape) const {
-        invariant(input.image_size >= 32, "image_size >= 32");
-        return models::make_resnet(name, shape, input);
-    }
-    Model operator()(const models::Vgg16Shape& /*shape*/) const {
-        invariant(input.image_size >= 32, "image_size >= 32");
-        return models::make_vgg16(name, input);
-    }
-    Model operator()(const VitShape& shape) const {
-        return make_vision_transformer(name, shape, input);
-    }
-};
 
 }  // namespace
 
@@ -103,7 +85,7 @@ const std::vector<std::string_view>& model_names() {
 }
 
 std::optional<TransformerShape> transformer_shape(std::string_view name) {
-    const auto* const shape = std::get_if<TransformerShape>(find_shape(name));
+    const auto* const shape = find_shape<TransformerShape>(name);
     return shape == nullptr ? std::nullopt : std::optional(*shape);
 }
 
@@ -114,15 +96,25 @@ ModelInput typical_input(std::string_view name) {
 }
 
 std::int64_t image_patch(std::string_view name) {
-    const auto* const shape = std::get_if<VitShape>(find_shape(name));
+    const auto* const shape = find_shape<VitShape>(name);
     return shape == nullptr ? 1 : shape->patch;
 }
 
 Model make_model(std::string_view name, const ModelInput& input) {
-    const Shape* const shape = find_shape(name);
-    invariant(shape != nullptr, "make_model: a known name");
+    const NamedShape* const named = find_named(name);
+    invariant(named != nullptr, "make_model: a known name");
     invariant(input.batch >= 1, "batch >= 1");
-    return std::visit(Maker{std::string(name), input}, *shape);
+    std::string owned(name);
+    if (const auto* const transformer = std::get_if<TransformerShape>(&named->shape)) {
+        return make_transformer(std::move(owned), *transformer, input);
+    }
+    invariant(input.image_size >= 32, "image_size >= 32");
+    if (const auto* const vit = std::get_if<VitShape>(&named->shape)) {
+        return make_vision_transformer(std::move(owned), *vit, input);
+    }
+    const auto* const resnet = std::get_if<models::ResNetShape>(&named->shape);
+    return resnet != nullptr ? models::make_resnet(std::move(owned), *resnet, input)
+                             : models::make_vgg16(std::move(owned), input);
 }
 
 Model make_transformer(std::string name, const TransformerShape& shape, const ModelInput& input) {
@@ -133,7 +125,7 @@ Model make_transformer(std::string name, const TransformerShape& shape, const Mo
     invariant(shape.query_width() % shape.key_value_width() == 0,
               "heads of keys and values divide heads");
     constexpr std::array by_family{models::make_gpt2, models::make_bert, models::make_llama,
-                                   models::make_cs336, models::make_t5};
+                                   models::make_llama, models::make_t5};
     static_assert(by_family.size() == every<Family>.size());
     return by_family[static_cast<std::size_t>(shape.family)](std::move(name), shape, input);
 }
@@ -149,10 +141,8 @@ Model make_vision_transformer(std::string name, const VitShape& shape, const Mod
 Model make_mlp(const MlpShape& shape, const ModelInput& input) {
     invariant(input.batch >= 1, "batch >= 1");
     invariant(shape.layers.size() >= 2, "a width of samples and one of classes");
-    for (const std::int64_t width : shape.layers) {
-        invariant(width >= 1, "width >= 1");
-    }
-    return models::make_mlp("mlp", shape, input);
+    invariant(std::ranges::min(shape.layers) >= 1, "width >= 1");
+    return models::make_mlp(shape, input);
 }
 
 }  // namespace bucketwise

@@ -17,11 +17,10 @@ const std::vector<std::string_view>& model_names();
 // The shape behind a transformer's name; nothing for vision models and unknown names.
 std::optional<TransformerShape> transformer_shape(std::string_view name);
 
-// What one GPU is usually fed of a model, where nobody says. Precondition (asserted): the name is
-// known.
+// The usual input of one GPU. Precondition (asserted): the name is known.
 ModelInput typical_input(std::string_view name);
 
-// What a model's image_size is a multiple of: the patch of a vision transformer; 1 for all others.
+// image_size is a multiple of it: the patch of a vision transformer; 1 for all others.
 std::int64_t image_patch(std::string_view name);
 
 // Precondition (asserted): the name is known, batch >= 1, and sequence_length >= 1 for a

@@ -1,4 +1,4 @@
-// The shapes of models, and what one rank feeds them.
+// The shapes of models, and one rank's input.
 #pragma once
 
 #include <cstdint>
@@ -14,14 +14,14 @@ enum class TransformerFamily : std::uint8_t { gpt2, bert, llama, cs336, t5 };
 template <>
 inline constexpr auto names_of<TransformerFamily> = names("gpt2", "bert", "llama", "cs336", "t5");
 
-// What follows BERT's encoder.
+// The part after BERT's encoder.
 enum class BertHead : std::uint8_t {
-    none,                     // its pooler, whose output is the model's
+    none,                     // the pooler, whose output is the model's
     masked_lm,                // the head of masked language modelling, without a pooler
     pretraining,              // pooler, that head, and that of next-sentence prediction
     sequence_classification,  // pooler and a classifier of each sequence
     token_classification,     // a classifier of each token, without a pooler
-    question_answering,       // the same under another name: where an answer begins and ends
+    question_answering,       // like token_classification: where an answer begins and ends
     next_sentence             // pooler and the head of next-sentence prediction
 };
 
@@ -40,7 +40,7 @@ constexpr bool has_language_model(BertHead head) {
     return head == BertHead::masked_lm || head == BertHead::pretraining;
 }
 
-// How many classes there are is the shape's to say.
+// Classifiers whose number of classes the shape gives.
 constexpr bool has_labels(BertHead head) {
     return head == BertHead::sequence_classification || head == BertHead::token_classification ||
            head == BertHead::question_answering;
@@ -56,24 +56,24 @@ struct TransformerShape {
     std::int64_t context =
         0;  // learned positions (gpt2, bert); the longest sequence (llama, cs336)
 
-    // llama: heads of keys and values, each shared by as many of queries; 0: as many as heads.
+    // llama: heads of keys and values, each shared by equally many queries; 0: as many as heads.
     std::int64_t key_value_heads = 0;
     std::int64_t head_width = 0;        // llama, t5: of one head; 0: hidden / heads
     bool attention_bias = false;        // llama: of the four projections
     bool feed_forward_bias = false;     // llama: of gate, up and down
     bool query_key_value_bias = false;  // llama: of three projections, not of the output's (Qwen2)
-    // llama: a mixture of experts in place of each feed-forward part, of which every token goes
-    // through some (Mixtral). Their weights are none of the parameters: with expert parallelism
-    // they are reduced among fewer ranks. 0: none.
+    // llama: a mixture of experts in place of each feed-forward part; every token goes through some
+    // of them (Mixtral). Their weights are not among the parameters: expert parallelism reduces
+    // them among fewer ranks. 0: none.
     std::int64_t experts = 0;
     std::int64_t experts_per_token = 0;
-    // t5: layers of the decoder, 0: as many as of the encoder; distances that attention tells
-    // apart; and whether the feed-forward part is gated, as in version 1.1.
+    // t5: layers of the decoder (0: as many as the encoder has); distances that attention
+    // distinguishes; whether the feed-forward part is gated, as in version 1.1.
     std::int64_t decoder_layers = 0;
     std::int64_t relative_buckets = 32;
     bool gated = false;
-    // gpt2, llama, t5: the head shares the embedding's table; none: as the family does, llama no,
-    // the others yes.
+    // gpt2, llama, t5: the head shares the embedding's table; none: no for llama, yes for the
+    // others.
     std::optional<bool> tied_embeddings = {};
     std::int64_t token_types = 2;         // bert: segments that have an embedding
     BertHead bert_head = BertHead::none;  // bert
@@ -120,7 +120,7 @@ struct MlpShape {
     bool operator==(const MlpShape&) const = default;
 };
 
-// What one rank feeds the model in one forward pass.
+// The input of one rank's forward pass.
 struct ModelInput {
     std::int64_t batch = 0;            // samples per rank: images or sequences
     std::int64_t sequence_length = 0;  // tokens per sequence; transformers only

@@ -1,0 +1,254 @@
+// One block with choices writes GPT-2, BERT, Llama, CS336's model, T5 and vision transformers.
+// Names and order are those of the published modules.
+#pragma once
+
+#include <array>
+#include <string>
+#include <utility>
+
+#include "sim/workload/models/builder.h"
+
+namespace bucketwise::models {
+
+// A block's modules and operations, after its prefix. Empty: there is none.
+struct BlockNames {
+    const char* attention_norm = "";
+    std::array<const char*, 3> inputs{};  // query, key and value; or one that is fused
+    const char* attention = "";           // the operations between the projections
+    const char* output = "";
+    const char* attention_sum = "";  // with the shortcut
+    const char* feed_forward_norm = "";
+    const char* gate = "";
+    const char* up = "";
+    const char* activation = "";
+    const char* multiply = "";  // gate by up
+    const char* down = "";
+    const char* feed_forward_sum = "";
+};
+inline constexpr const char* router = "block_sparse_moe.gate";
+
+struct Block {
+    BlockNames names;
+    Norm norm = Norm::layer;
+    bool norm_last = false;  // after the sum (BERT), not before the projections
+    bool dropout = false;    // of attention's scores, and of both outputs before their sums
+    bool inner_dropout = false;
+    // The linear layers are registered before the norms, though a norm runs first.
+    bool linears_first = false;
+    bool down_before_up = false;  // registered (CS336)
+    bool weight_is_in_out = false;
+    const char* input_separator = ".";  // Linear::separator
+    bool input_bias = true;             // of the projections into attention
+    bool output_bias = true;
+    bool feed_forward_bias = true;
+    // Autograd sums the gradients of a tensor that several projections read. The sum is charged to
+    // each projection but the last, or but the first: in cross-attention the query reads another
+    // tensor.
+    bool sums_from_first = true;
+    bool causal = false;
+    bool rotary = false;
+    bool written_out = false;  // Attention::written_out
+    bool distances = false;    // T5: looks up a number for each distance and head
+    Traffic traffic = activation;
+};
+
+class Transformer : public ModelBuilder {
+  public:
+    Transformer(std::string name, const TransformerShape& shape, const ModelInput& input)
+        : ModelBuilder(std::move(name)),
+          shape_(shape),
+          input_(input),
+          tokens_(input.batch * input.sequence_length),
+          elements_(tokens_ * shape.hidden) {}
+
+    [[nodiscard]] std::int64_t tokens() const { return tokens_; }
+    [[nodiscard]] std::int64_t elements() const { return elements_; }
+
+    void token_embedding(const std::string& name, bool tied, const std::string& weight = {}) {
+        embedding(name, {.rows = tokens_,
+                         .entries = shape_.vocabulary,
+                         .width = shape_.hidden,
+                         .tied = tied,
+                         .weight = weight});
+    }
+
+    void blocks(const std::string& prefix, const Block& block) {
+        for (std::int64_t i = 0; i < shape_.layers; ++i) {
+            const std::string layer = prefix + std::to_string(i) + ".";
+            if (block.linears_first) {
+                register_attention(layer, block);
+                register_feed_forward(layer, block);
+            }
+            add_attention(layer, block);
+            if (shape_.experts > 0) {
+                add_experts(layer, block);
+            } else {
+                add_feed_forward(layer, block);
+            }
+        }
+    }
+
+    void register_attention(const std::string& layer, const Block& block) {
+        for (std::size_t i = 0; i < inputs_of(block); ++i) {
+            register_linear(layer + block.names.inputs[i], input_layer(block, i));
+        }
+        register_linear(layer + block.names.output, output_layer(block));
+        if (block.distances) {
+            parameter(layer + block.names.attention + ".relative_attention_bias.weight",
+                      {shape_.relative_buckets, shape_.heads});
+        }
+    }
+
+    void register_feed_forward(const std::string& layer, const Block& block) {
+        const BlockNames& names = block.names;
+        if (shape_.experts > 0) {
+            register_linear(layer + router, routing());
+            return;
+        }
+        if (is_gated(block)) {
+            register_linear(layer + names.gate, expansion(block));
+        }
+        if (block.down_before_up) {
+            register_linear(layer + names.down, contraction(block));
+        }
+        register_linear(layer + names.up, expansion(block));
+        register_linear(layer + names.down, contraction(block));
+    }
+
+    void add_attention(const std::string& layer, const Block& block) {
+        const BlockNames& names = block.names;
+        if (!block.norm_last) {
+            norm(layer + names.attention_norm, block.norm, tokens_, shape_.hidden);
+        }
+        const std::size_t inputs = inputs_of(block);
+        for (std::size_t i = 0; i < inputs; ++i) {
+            linear(layer + names.inputs[i], input_layer(block, i));
+            if (block.sums_from_first ? i + 1 < inputs : i > 0) {
+                add_fork(elements_);
+            }
+        }
+        const std::string name = layer + names.attention;
+        if (block.rotary) {
+            elementwise(name + ".rotate_query", tokens_ * shape_.query_width(), rotation);
+            elementwise(name + ".rotate_key", tokens_ * shape_.key_value_width(), rotation);
+        }
+        if (block.distances) {
+            embedding(name + ".relative_attention_bias",
+                      {.rows = input_.sequence_length * input_.sequence_length,
+                       .entries = shape_.relative_buckets,
+                       .width = shape_.heads});
+        }
+        attention(name, {.batch = input_.batch,
+                         .sequence_length = input_.sequence_length,
+                         .heads = shape_.heads,
+                         .hidden = shape_.query_width(),
+                         .causal = block.causal,
+                         .dropout = block.dropout,
+                         .written_out = block.written_out});
+        linear(layer + names.output, output_layer(block));
+        join_shortcut(layer + names.attention_sum, layer + names.attention_norm, block);
+    }
+
+    // down(activation(up(x))), or down(activation(gate(x)) * up(x)).
+    void add_feed_forward(const std::string& layer, const Block& block) {
+        const BlockNames& names = block.names;
+        const std::int64_t inner = tokens_ * shape_.feed_forward;
+        if (!block.norm_last) {
+            norm(layer + names.feed_forward_norm, block.norm, tokens_, shape_.hidden);
+        }
+        linear(layer + (is_gated(block) ? names.gate : names.up), expansion(block));
+        if (is_gated(block)) {
+            add_fork(elements_);
+        }
+        elementwise(layer + names.activation, inner, block.traffic);
+        if (is_gated(block)) {
+            linear(layer + names.up, expansion(block));
+            elementwise(layer + names.multiply, inner, multiplication);
+        }
+        if (block.inner_dropout) {
+            dropout(inner);
+        }
+        linear(layer + names.down, contraction(block));
+        join_shortcut(layer + names.feed_forward_sum, layer + names.feed_forward_norm, block);
+    }
+
+    // A linear layer over the vocabulary and the loss.
+    Model with_head(const std::string& table, const Traffic& loss) && {
+        linear("lm_head", {.rows = tokens_,
+                           .in = shape_.hidden,
+                           .out = shape_.vocabulary,
+                           .bias = false,
+                           .weight = shape_.is_tied() ? table : ""});
+        elementwise("loss", tokens_ * shape_.vocabulary, loss);
+        return std::move(*this).build();
+    }
+
+  private:
+    static bool is_gated(const Block& block) { return *block.names.gate != '\0'; }
+    static std::size_t inputs_of(const Block& block) {
+        return block.names.inputs.back() == nullptr ? 1 : block.names.inputs.size();
+    }
+    [[nodiscard]] Linear input_layer(const Block& block, std::size_t index) const {
+        return {.rows = tokens_,
+                .in = shape_.hidden,
+                .out = inputs_of(block) == 1 ? 3 * shape_.query_width()
+                       : index == 0          ? shape_.query_width()
+                                             : shape_.key_value_width(),
+                .bias = block.input_bias,
+                .weight_is_in_out = block.weight_is_in_out,
+                .separator = block.input_separator};
+    }
+    [[nodiscard]] Linear output_layer(const Block& block) const {
+        return {tokens_, shape_.query_width(), shape_.hidden, block.output_bias,
+                block.weight_is_in_out};
+    }
+    [[nodiscard]] Linear expansion(const Block& block) const {
+        return {tokens_, shape_.hidden, shape_.feed_forward, block.feed_forward_bias,
+                block.weight_is_in_out};
+    }
+    [[nodiscard]] Linear contraction(const Block& block) const {
+        return {tokens_, shape_.feed_forward, shape_.hidden, block.feed_forward_bias,
+                block.weight_is_in_out};
+    }
+    [[nodiscard]] Linear routing() const { return {tokens_, shape_.hidden, shape_.experts, false}; }
+
+    void join_shortcut(const std::string& sum, const std::string& following, const Block& block) {
+        if (block.dropout) {
+            dropout(elements_);
+        }
+        residual_add(sum, elements_, elements_);
+        if (block.norm_last) {
+            norm(following, block.norm, tokens_, shape_.hidden);
+        }
+    }
+
+    // Each token goes through some of the experts. All experts are taken to get equally many
+    // tokens: a rank then computes the same whether it holds all experts, or some and the tokens of
+    // several ranks.
+    void add_experts(const std::string& layer, const Block& block) {
+        const std::int64_t rows = tokens_ * shape_.experts_per_token;
+        const std::int64_t each = (rows + shape_.experts - 1) / shape_.experts;
+        const std::string experts = layer + "block_sparse_moe.experts";
+        const MatrixProduct expansion{each, shape_.feed_forward, shape_.hidden, shape_.experts};
+        norm(layer + block.names.feed_forward_norm, block.norm, tokens_, shape_.hidden);
+        linear(layer + router, routing());
+        add_fork(elements_);
+        elementwise(layer + router + ".softmax", tokens_ * shape_.experts, activation);
+        elementwise(experts + ".gather", rows * shape_.hidden, gather);
+        foreign_linear(experts + ".w1", expansion);
+        add_fork(rows * shape_.hidden);
+        elementwise(experts + ".act", rows * shape_.feed_forward, activation);
+        foreign_linear(experts + ".w3", expansion);
+        elementwise(experts + ".multiply", rows * shape_.feed_forward, multiplication);
+        foreign_linear(experts + ".w2", {each, shape_.hidden, shape_.feed_forward, shape_.experts});
+        elementwise(experts + ".scatter", rows * shape_.hidden, multiplication);
+        residual_add(experts + ".add", elements_, elements_);
+    }
+
+    const TransformerShape& shape_;
+    const ModelInput& input_;
+    std::int64_t tokens_;
+    std::int64_t elements_;
+};
+
+}  // namespace bucketwise::models
