@@ -87,7 +87,7 @@ po::options_description predict_options() {
          {"compare-strategies",
           "also the same step with other strategies, between commas: ddp, fsdp, hsdp, zero3, each "
           "with its best setting"},
-         {"framework", "the same of one framework, such as deepspeed_zero2=0.14.2", many_values},
+         {"framework", "the same of one framework, such as deepspeed_zero2=0.14.3", many_values},
          {"json", "write the prediction as JSON; - is standard output"},
          {"trace", "write the advised step as a trace for ui.perfetto.dev; - is standard output"},
          {"percentiles",
@@ -153,7 +153,7 @@ Destination destination_from(const std::string& text, const Places& places,
         throw InputError(option, "", fmt::format("{} without a version", name),
                          fmt::format("\"{}\"", text));
     }
-    const FrameworkVersion oldest = rules_of(*framework).front().since;
+    const FrameworkVersion oldest = oldest_version(*framework);
     destination.version = version_from(version);
     if (!destination.version || *destination.version < oldest) {
         throw InputError(

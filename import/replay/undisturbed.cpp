@@ -14,7 +14,7 @@
 #include "sim/base/statistics.h"
 #include "sim/base/transformed.h"
 #include "sim/text/passed_on.h"
-#include "sim/workload/operation_names.h"
+#include "sim/workload/model.h"
 
 namespace bucketwise {
 namespace {

@@ -4,6 +4,7 @@
 #include <array>
 #include <deque>
 #include <limits>
+#include <numeric>
 #include <utility>
 
 #include "sim/base/invariant.h"
@@ -12,27 +13,23 @@
 namespace bucketwise {
 namespace {
 
-// PyTorch: torch/csrc/distributed/c10d/reducer.cpp; see sim/plan/plan.h. What changed with its
-// versions is the scenario's to say (SyncRequest::explicit_cap_sets_first).
-constexpr std::array pytorch_rules{FrameworkRule{
-    .since = {1, 13, 0},
+// PyTorch: torch/csrc/distributed/c10d/reducer.cpp; see sim/plan/plan.h. The scenario says how its
+// versions differ (SyncRequest::explicit_cap_sets_first).
+constexpr FrameworkRule pytorch_rule{
     .newest = {2, 15, 0},
     .key = "bucket_cap_mb",
     .default_limit = default_bucket_cap,
-    .assumes = "from the second iteration on; copies, views and hooks as the scenario says"}};
+    .assumes = "from the second iteration on; copies, views and hooks as the scenario says"};
 
 // Megatron-LM: megatron/core/distributed/param_and_grad_buffer.py. _ParamAndGradBuffer: one buffer
 // per dtype, parameters in reverse order, a bucket closes once it holds at least bucket_size
-// elements; _ParamAndGradBucketGroup: register_grad_ready sends a bucket once all its gradients are
-// there, whatever others do; start_grad_sync looks for NaN and scales what is sent;
-// finish_grad_sync waits for one after another. distributed_data_parallel.py: hooks add each
-// gradient to main_grad, which is the bucket's memory, and the optimizer reads it there; the
-// default is max(40000000, 1000000 * dp size). megatron/training/arguments.py: gradients of
-// bfloat16 are float32 there unless --grad-reduce-in-bf16.
-constexpr FrameworkSync megatron_sync{
-    .adds_into_bucket = true, .checks_at_launch = true, .scales_at_launch = true};
+// elements. _ParamAndGradBucketGroup: register_grad_ready sends a bucket once all its gradients are
+// there, whatever others do; start_grad_sync looks for NaN and scales the bucket; finish_grad_sync
+// waits for one after another. distributed_data_parallel.py: hooks add each gradient to main_grad,
+// which is the bucket's memory, and the optimizer reads it there; the default is max(40000000,
+// 1000000 * dp size). megatron/training/arguments.py: gradients of bfloat16 are float32 there
+// unless --grad-reduce-in-bf16.
 constexpr FrameworkRule megatron_rule{
-    .since = {0, 12, 0},
     .newest = {0, 19, 0},
     .key = "ddp_bucket_size",
     .unit = SettingUnit::elements,
@@ -40,16 +37,15 @@ constexpr FrameworkRule megatron_rule{
     .launch = LaunchRule::as_filled,
     .default_limit = {40'000'000},
     .default_limit_per_rank = {1'000'000},
-    .sync = megatron_sync,
+    .sync = {.adds_into_bucket = true, .checks_at_launch = true, .scales_at_launch = true},
     .reduces_bfloat16_as_float32 = true,
     .typed = "--overlap-grad-reduce --ddp-bucket-size {}",
     .assumes =
         "all-reduce, no distributed optimizer, one pipeline stage; each gradient is added to "
         "main_grad, float32 unless --grad-reduce-in-bf16, nothing is copied back; buckets are "
         "checked for NaN unless --no-check-for-nan-in-loss-and-grad, and scaled"};
-constexpr std::array megatron_rules{megatron_rule};
 
-// The same with padding, reduce-scatters, and all-gathers of parameters, one a bucket, in forward:
+// As above with padding, reduce-scatters, and all-gathers of parameters, one a bucket, in forward:
 // finish_param_sync waits for a bucket's where a module first needs it, and then issues the next.
 constexpr FrameworkRule with_distributed_optimizer(FrameworkRule rule) {
     rule.sync.reduction = CollectiveKind::reduce_scatter;
@@ -63,72 +59,47 @@ constexpr FrameworkRule with_distributed_optimizer(FrameworkRule rule) {
         "copies, dtypes, checks and scaling as without it";
     return rule;
 }
-constexpr std::array megatron_distributed_rules{with_distributed_optimizer(megatron_rule)};
 
 // DeepSpeed: deepspeed/runtime/zero/stage_1_and_2.py. reduce_independent_p_g_buckets_and_remove_
 // grads: a gradient with which the bucket would hold more than reduce_bucket_size elements flushes
-// it first, so one that is larger goes alone, from where it lies; contiguous_gradients copies the
-// others into the bucket. Hooks run in order of readiness; independent_gradient_partition_epilogue
-// flushes the rest after backward and synchronises the device. average_tensor, since 0.14.3 (pull
-// request 5606): the compute stream waits for the reduction stream, and so for the bucket before,
-// whenever one goes out. On that stream a bucket is divided, all-reduced (also with reduce_scatter,
+// it first. A larger gradient goes alone, from its place; contiguous_gradients copies the others
+// into the bucket. Hooks run in order of readiness; independent_gradient_partition_epilogue flushes
+// the rest after backward and synchronises the device. average_tensor, since 0.14.3 (pull request
+// 5606): before a bucket goes out, the compute stream waits for the reduction stream, and so for
+// the bucket before. On that stream a bucket is divided, all-reduced (also with reduce_scatter,
 // unless use_multi_rank_bucket_allreduce is off), and a rank's share of it copied twice.
 // reduce_ready_partitions_and_remove_grads: stage 2 does so in every micro-step, stage 1 in the
 // last. step() ends with one all-gather of all parameters; allgather_bucket_size counts only where
 // PyTorch has no all_gather_into_tensor. The default: config.py.
-constexpr FrameworkSync deepspeed_sync{.passes = {1, 1}, .host_waits = true};
-constexpr FrameworkRule oldest_deepspeed_rule{
-    .since = {0, 9, 0},
-    .newest = {0, 14, 2},
+constexpr FrameworkRule zero1_rule{
+    .newest = {0, 19, 8},
     .key = "reduce_bucket_size",
     .unit = SettingUnit::elements,
     .closing = Closing::strict,
     .launch = LaunchRule::next_gradient,
     .default_limit = {500'000'000},
-    .sync = deepspeed_sync,
+    .sync = {.passes = {1, 1}, .wait = ComputingWaits::for_others, .host_waits = true},
     .shards_optimizer = true,
     .typed = R"("stage": 1, "overlap_comm": true, "reduce_bucket_size": {})",
     .assumes =
         "ZeRO stage 1, reduced in the last micro-step, contiguous_gradients; all-reduces, also "
         "where reduce_scatter is on, one all-gather of all parameters after the step, the "
-        "optimizer on a rank's share; any number of buckets may be in flight"};
+        "optimizer on a rank's share; a bucket that goes out holds up computing until the one "
+        "before is reduced"};
 constexpr FrameworkRule of_stage_2(FrameworkRule rule) {
     rule.sync.every_micro_step = true;
     rule.typed = R"("stage": 2, "overlap_comm": true, "reduce_bucket_size": {})";
     rule.assumes =
         "ZeRO stage 2, reduced in every micro-step, contiguous_gradients; all-reduces, also where "
         "reduce_scatter is on, one all-gather of all parameters after the step, the optimizer on a "
-        "rank's share; any number of buckets may be in flight";
+        "rank's share; a bucket that goes out holds up computing until the one before is reduced";
     return rule;
 }
-constexpr FrameworkRule with_one_in_flight(FrameworkRule rule, std::string_view assumes) {
-    rule.since = {0, 14, 3};
-    rule.newest = {0, 19, 8};
-    rule.sync.wait = ComputingWaits::for_others;
-    rule.assumes = assumes;
-    return rule;
-}
-constexpr std::array zero1_rules{
-    oldest_deepspeed_rule,
-    with_one_in_flight(
-        oldest_deepspeed_rule,
-        "ZeRO stage 1, reduced in the last micro-step, contiguous_gradients; all-reduces, also "
-        "where reduce_scatter is on, one all-gather of all parameters after the step, the "
-        "optimizer on a rank's share; a bucket that goes out holds up computing until the one "
-        "before is reduced")};
-constexpr std::array zero2_rules{
-    of_stage_2(oldest_deepspeed_rule),
-    with_one_in_flight(
-        of_stage_2(oldest_deepspeed_rule),
-        "ZeRO stage 2, reduced in every micro-step, contiguous_gradients; all-reduces, also where "
-        "reduce_scatter is on, one all-gather of all parameters after the step, the optimizer on a "
-        "rank's share; a bucket that goes out holds up computing until the one before is reduced")};
 
 // Horovod: fuse_in_cycles(). The default: operations.cc, SetTensorFusionThresholdBytes. Copies into
 // and out of the fusion buffer are on the communication stream; a gradient that goes alone is not
 // copied. synchronize() blocks the host.
 constexpr FrameworkRule horovod_rule{
-    .since = {0, 23, 0},
     .newest = {0, 28, 1},
     .key = "HOROVOD_FUSION_THRESHOLD",
     .unit = SettingUnit::bytes,
@@ -140,15 +111,44 @@ constexpr FrameworkRule horovod_rule{
     .assumes =
         "cycles count from the step's beginning, and agreeing on what is ready is free; "
         "copies into and out of the fusion buffer are the communication stream's"};
-constexpr FrameworkRule with_waiting_thread(FrameworkRule rule) {
-    rule.since = {0, 20, 0};
-    rule.newest = {0, 22, 1};
-    rule.thread_waits_for_data = true;
-    return rule;
-}
-constexpr std::array horovod_rules{with_waiting_thread(horovod_rule), horovod_rule};
 
-// The decisions about a threshold, for FusedPlan's same_plan.
+// By Framework.
+constexpr std::array<FrameworkRule, names_of<Framework>.size()> rules{
+    pytorch_rule, megatron_rule,          with_distributed_optimizer(megatron_rule),
+    zero1_rule,   of_stage_2(zero1_rule), horovod_rule};
+
+FrameworkSync sync_of(const StepInput& input, const FrameworkUse& use, DType parameters) {
+    const FrameworkRule& rule = rule_of(use);
+    FrameworkSync sync = rule.sync;
+    const std::vector<Gradient>& gradients = input.workload.gradients;
+    const auto ranks = static_cast<double>(input.group.ranks);
+    if (rule.reduces_bfloat16_as_float32 && !use.reduces_in_bfloat16 &&
+        std::ranges::find(gradients, DType::bfloat16, &Gradient::dtype) != gradients.end()) {
+        sync.reduced_as = DType::float32;
+    }
+    if (is_megatron(use)) {
+        sync.checks_at_launch = use.checks_gradients;
+        sync.scales_at_launch = !use.averages_in_collective;
+        sync.gathers_in_forward = use.framework == Framework::megatron_distributed_optimizer &&
+                                  use.overlaps && use.gathers_in_forward;
+        sync.wait = use.overlaps ? sync.wait : ComputingWaits::at_once;
+    }
+    if (is_deepspeed(use)) {
+        // A rank's share is copied out of the bucket, and once more for the optimizer.
+        sync.passes = {sync.passes.of_one + 2 / ranks, sync.passes.of_several + 2 / ranks};
+        // On a CPU, and without overlap_comm, the reduction of a bucket blocks.
+        if (!use.overlaps || input.workload.host_is_device) {
+            sync.wait = ComputingWaits::at_once;
+            sync.host_waits = false;
+        }
+        if (!gradients.empty()) {
+            sync.gathers = {flat_elements(input) * element_size(parameters)};
+        }
+    }
+    return sync;
+}
+
+// The thresholds that make the same decisions, for FusedPlan's same_plan.
 struct ThresholdRange {
     Bytes lowest{1};
     Bytes highest{std::numeric_limits<std::int64_t>::max()};
@@ -163,7 +163,7 @@ struct ThresholdRange {
     }
 };
 
-// One response of those that are left, taken out of them.
+// Takes one response out of the gradients that are left.
 Bucket fuse_one(const std::vector<Gradient>& gradients, std::deque<std::int32_t>& left,
                 Bytes threshold, ThresholdRange& range) {
     const Gradient& first = gradients[static_cast<std::size_t>(left.front())];
@@ -190,40 +190,21 @@ Bucket fuse_one(const std::vector<Gradient>& gradients, std::deque<std::int32_t>
     return bucket;
 }
 
-// When a thread that wakes at `now` and every cycle from there first wakes at `time` or later.
+// A thread wakes at `now` and every cycle from there: the first of these at or after `time`.
 Duration waking_from(Duration now, Duration time, Duration cycle) {
     const std::int64_t late = std::max<std::int64_t>((time - now).count(), 0);
     return now + ((late + cycle.count() - 1) / cycle.count()) * cycle;
 }
 
-}  // namespace
-
-std::span<const FrameworkRule> rules_of(Framework framework) {
-    switch (framework) {
-        case Framework::pytorch_ddp:
-            return pytorch_rules;
-        case Framework::megatron_lm:
-            return megatron_rules;
-        case Framework::megatron_distributed_optimizer:
-            return megatron_distributed_rules;
-        case Framework::deepspeed_zero1:
-            return zero1_rules;
-        case Framework::deepspeed_zero2:
-            return zero2_rules;
-        case Framework::horovod:
-            return horovod_rules;
-    }
-    return {};
+Bytes threshold_unit(std::int64_t ranks_per_node) {
+    constexpr std::int64_t elements = 64;
+    return ranks_per_node * elements * element_size(DType::float64);
 }
 
+}  // namespace
+
 const FrameworkRule& rule_of(const FrameworkUse& use) {
-    const std::span<const FrameworkRule> rules = rules_of(use.framework);
-    if (!use.version) {
-        return rules.back();
-    }
-    const auto later = std::ranges::find_if(
-        rules, [&](const FrameworkRule& rule) { return rule.since > *use.version; });
-    return later == rules.begin() ? rules.front() : *std::prev(later);
+    return rules[static_cast<std::size_t>(use.framework)];
 }
 
 std::vector<FrameworkUse> every_framework() {
@@ -236,14 +217,75 @@ Bytes default_limit(const FrameworkUse& use, std::int64_t ranks) {
     return std::max(rule.default_limit, ranks * rule.default_limit_per_rank);
 }
 
-namespace {
-
-Bytes threshold_unit(std::int64_t ranks_per_node) {
-    constexpr std::int64_t elements = 64;
-    return ranks_per_node * elements * element_size(DType::float64);
+DType narrowest_of(const std::vector<Gradient>& gradients) {
+    const auto narrowest = std::ranges::min_element(
+        gradients, {}, [](const Gradient& gradient) { return element_size(gradient.dtype); });
+    return narrowest == gradients.end() ? DType::float32 : narrowest->dtype;
 }
 
-}  // namespace
+std::int64_t flat_elements(const StepInput& input) {
+    const std::int64_t unit = 2 * input.group.ranks;
+    std::int64_t elements = 0;
+    for (const Gradient& gradient : input.workload.gradients) {
+        elements += gradient.numel;
+    }
+    return (elements + unit - 1) / unit * unit;
+}
+
+StepInput input_of(StepInput input, const FrameworkUse& use) {
+    if (is_deepspeed(use)) {
+        // The whole model is cast to one dtype: the narrowest of a workload with several.
+        const DType held = narrowest_of(input.workload.gradients);
+        for (Gradient& gradient : input.workload.gradients) {
+            gradient.dtype = use.reduced_as.value_or(held);
+        }
+    }
+    if (rule_of(use).shards_optimizer) {
+        input.step.optimizer /= input.group.ranks;
+        for (TimedOperation& operation : input.step.optimizer_operations) {
+            operation.device /= input.group.ranks;
+        }
+    }
+    return input;
+}
+
+SyncSettings settings_of(const SyncRequest& request, const StepInput& input,
+                         const FrameworkUse& use, DType parameters) {
+    const FrameworkRule& rule = rule_of(use);
+    SyncSettings sync = settings_for(request);
+    if (rule.unit == SettingUnit::mib) {
+        return sync;
+    }
+    sync.policy = {.closing = rule.closing,
+                   .order = rule.order,
+                   .launch = rule.launch,
+                   .limits = {},
+                   .limits_count_elements = rule.unit == SettingUnit::elements};
+    if (use.framework == Framework::megatron_distributed_optimizer) {
+        constexpr std::int64_t gradient_elements = 64;  // 128 bytes of 16-bit parameters
+        constexpr std::int64_t bucket_elements = 128;
+        constexpr std::int64_t for_bandwidth = 1 << 16;
+        sync.policy.gradient_alignment = gradient_elements;
+        sync.policy.bucket_alignment =
+            std::lcm(input.group.ranks, use.pads_for_bandwidth ? for_bandwidth : bucket_elements);
+    }
+    if (is_megatron(use) && !use.overlaps) {
+        sync.policy.closing = Closing::single;
+        sync.policy.launch = LaunchRule::after_backward;
+    }
+    if (use.framework == Framework::deepspeed_zero1 && !use.overlaps) {
+        sync.policy.order = Order::forward;  // reduce_gradients(), after backward
+        sync.policy.launch = LaunchRule::after_backward;
+    }
+    sync.copies_in = rule.launch != LaunchRule::cycle;  // Horovod copies on its own stream
+    sync.copies_back = sync.copies_at_launch = false;
+    sync.fused_copies = sync.batched_copies = false;
+    sync.comm_hook = CommHook::none;
+    sync.broadcasts_buffers = false;
+    sync.reduces_unused_map = false;
+    sync.framework = sync_of(input, use, parameters);
+    return sync;
+}
 
 Bytes horovod_threshold(Bytes typed, std::int64_t ranks_per_node) {
     const Bytes unit = threshold_unit(ranks_per_node);

@@ -16,7 +16,7 @@
 namespace bucketwise {
 namespace {
 
-// Other cycles than the default that Horovod is tried with.
+// Cycles tried with Horovod, beside the default.
 constexpr std::array<Duration, 6> tried_cycles{
     std::chrono::microseconds{500}, std::chrono::milliseconds{2},  std::chrono::milliseconds{5},
     std::chrono::milliseconds{10},  std::chrono::milliseconds{20}, std::chrono::milliseconds{50}};
@@ -47,7 +47,7 @@ Tried tried(FrameworkStep& step, std::optional<Bytes> limit, Duration cycle) {
     return result;
 }
 
-// The fastest of all plans; a plan whose network alone takes longer is not simulated.
+// The fastest of all plans. A plan whose network alone takes longer is not simulated.
 Tried best_of_sweep(FrameworkStep& step, std::size_t gradients, Duration cycle) {
     const double growth = growth_of_caps(gradients);
     Tried best = tried(step, std::nullopt, cycle);
@@ -71,7 +71,7 @@ Tried best_of_sweep(FrameworkStep& step, std::size_t gradients, Duration cycle) 
 
 // --- Horovod ---
 
-// Leaves the default where it is as good, as predict() advises for PyTorch.
+// Keeps a default that is equally good, as predict() advises for PyTorch.
 Tried best_or_default(FrameworkStep& step, std::size_t gradients, Duration cycle) {
     Tried best = best_of_sweep(step, gradients, cycle);
     Tried left = tried(step, std::nullopt, cycle);
@@ -92,7 +92,7 @@ Tried best_with_any_cycle(FrameworkStep& step, std::size_t gradients) {
 
 // --- PyTorch ---
 
-// Whether the prediction is of what PyTorch does.
+// Whether the prediction is of PyTorch's DDP with one cap.
 bool predicts_ddp(const SyncRequest& request, const Prediction& prediction) {
     return request.strategy == Strategy::ddp && !request.closing && !request.order &&
            !request.launch && request.bucket_cap_list.empty() &&
@@ -162,13 +162,13 @@ void add_list(FrameworkStep& step, const SyncRequest& request, const Cuts& cuts,
 
 class Ideals {
   public:
-    // `advised`: the buckets of the prediction's best cap, to fall back on. Gives the cuts where
+    // `advised`: the buckets of the prediction's best cap, to fall back on. Returns the cuts where
     // they are known.
     std::optional<Cuts> set(FrameworkStep& step, const BucketPlan& advised,
                             FrameworkSetting& setting) {
         setting.ideal = std::min(setting.best.step, setting.framework_default.step);
         if (step.in_pieces()) {
-            return std::nullopt;  // its cap decides what can be sent when
+            return std::nullopt;  // its cap decides when a bucket can go out
         }
         if (!step.can_be_optimised()) {
             setting.ideal = std::min(setting.ideal, step.step_in_order(advised));
@@ -201,16 +201,14 @@ class Ideals {
     std::vector<KnownOptimum> known_;
 };
 
-// --- all ---
-
-// `limit`: one that gives the buckets that were tried.
+// `limit`: one with the buckets that were tried.
 FrameworkChoice choice_of(const FrameworkStep& step, const Tried& tried, std::optional<Bytes> limit,
                           std::optional<double> value) {
     return {value, transformed(tried.fused.plan.buckets, &Bucket::size), tried.step,
             step.buffers(tried.fused.plan, limit)};
 }
 
-// As a version that is asked for has it.
+// The request under the rule of the version in use.
 SyncRequest of_version(SyncRequest request, const FrameworkUse& use) {
     constexpr FrameworkVersion pull_request_121640{2, 4, 0};
     if (use.framework == Framework::pytorch_ddp && use.version) {
@@ -373,7 +371,7 @@ CheckedSettings checked_settings(const StepInput& input, const SyncRequest& requ
                                   ? typed_mib(*limit)
                                   : static_cast<double>(limit->count);
     }
-    // The best of what can be set, overlap included.
+    // The best of all settings, with overlap.
     FrameworkUse best = use;
     best.overlaps = true;
     best.gathers_in_forward = true;

@@ -12,7 +12,7 @@
 namespace bucketwise {
 namespace {
 
-// The exact search takes some tens of milliseconds for as many.
+// The exact search takes some tens of milliseconds for so many.
 constexpr std::size_t most_gradients_for_optimum = 500;
 
 SyncRequest as_ddp(SyncRequest request) {
@@ -25,129 +25,7 @@ SyncRequest as_ddp(SyncRequest request) {
     return request;
 }
 
-DType narrowest_of(const std::vector<Gradient>& gradients) {
-    const auto narrowest = std::ranges::min_element(
-        gradients, {}, [](const Gradient& gradient) { return element_size(gradient.dtype); });
-    return narrowest == gradients.end() ? DType::float32 : narrowest->dtype;
-}
-
-std::int64_t elements_of(const std::vector<Gradient>& gradients) {
-    return std::accumulate(gradients.begin(), gradients.end(), std::int64_t{0},
-                           [](std::int64_t sum, const Gradient& one) { return sum + one.numel; });
-}
-
-// DeepSpeed's flat parameters: a multiple of two elements for each rank.
-std::int64_t flat_elements(const StepInput& input) {
-    const std::int64_t unit = 2 * input.group.ranks;
-    return (elements_of(input.workload.gradients) + unit - 1) / unit * unit;
-}
-
-bool is_megatron(const FrameworkUse& use) {
-    return use.framework == Framework::megatron_lm ||
-           use.framework == Framework::megatron_distributed_optimizer;
-}
-
-bool is_deepspeed(const FrameworkUse& use) {
-    return use.framework == Framework::deepspeed_zero1 ||
-           use.framework == Framework::deepspeed_zero2;
-}
-
-// The step as the framework has it.
-StepInput input_of(StepInput input, const FrameworkUse& use) {
-    const FrameworkRule& rule = rule_of(use);
-    if (is_deepspeed(use)) {
-        // It casts the whole model to one dtype; of a workload of several, the narrowest.
-        const DType held = narrowest_of(input.workload.gradients);
-        for (Gradient& gradient : input.workload.gradients) {
-            gradient.dtype = use.reduced_as.value_or(held);
-        }
-    }
-    if (rule.shards_optimizer) {
-        input.step.optimizer /= input.group.ranks;
-        for (TimedOperation& operation : input.step.optimizer_operations) {
-            operation.device /= input.group.ranks;
-        }
-    }
-    return input;
-}
-
-bool is_bfloat16(const Gradient& gradient) {
-    return gradient.dtype == DType::bfloat16;
-}
-
-// `parameters`: their dtype.
-FrameworkSync sync_of(const FrameworkRule& rule, const StepInput& input, const FrameworkUse& use,
-                      DType parameters) {
-    FrameworkSync sync = rule.sync;
-    const std::vector<Gradient>& gradients = input.workload.gradients;
-    const auto ranks = static_cast<double>(input.group.ranks);
-    if (rule.reduces_bfloat16_as_float32 && !use.reduces_in_bfloat16 &&
-        std::ranges::any_of(gradients, is_bfloat16)) {
-        sync.reduced_as = DType::float32;
-    }
-    if (is_megatron(use)) {
-        sync.checks_at_launch = use.checks_gradients;
-        sync.scales_at_launch = !use.averages_in_collective;
-        sync.gathers_in_forward = use.framework == Framework::megatron_distributed_optimizer &&
-                                  use.overlaps && use.gathers_in_forward;
-        sync.wait = use.overlaps ? sync.wait : ComputingWaits::at_once;
-    }
-    if (is_deepspeed(use)) {
-        // A rank's share is copied out of the bucket, and once more to where the optimizer reads
-        // it.
-        sync.passes = {sync.passes.of_one + 2 / ranks, sync.passes.of_several + 2 / ranks};
-        // On a CPU, and without overlap_comm, what reduces a bucket blocks.
-        if (!use.overlaps || input.workload.host_is_device) {
-            sync.wait = ComputingWaits::at_once;
-            sync.host_waits = false;
-        }
-        if (!gradients.empty()) {
-            sync.gathers = {flat_elements(input) * element_size(parameters)};
-        }
-    }
-    return sync;
-}
-
-SyncSettings settings_of(const FrameworkRule& rule, const SyncRequest& request,
-                         const StepInput& input, const FrameworkUse& use, DType parameters) {
-    SyncSettings sync = settings_for(request);
-    if (rule.unit == SettingUnit::mib) {
-        return sync;
-    }
-    sync.policy = {.closing = rule.closing,
-                   .order = rule.order,
-                   .launch = rule.launch,
-                   .limits = {},
-                   .limits_count_elements = rule.unit == SettingUnit::elements};
-    if (use.framework == Framework::megatron_distributed_optimizer) {
-        constexpr std::int64_t gradient_elements = 64;  // 128 bytes of 16-bit parameters
-        constexpr std::int64_t bucket_elements = 128;
-        constexpr std::int64_t for_bandwidth = 1 << 16;
-        sync.policy.gradient_alignment = gradient_elements;
-        sync.policy.bucket_alignment =
-            std::lcm(input.group.ranks, use.pads_for_bandwidth ? for_bandwidth : bucket_elements);
-    }
-    if (is_megatron(use) && !use.overlaps) {
-        sync.policy.closing = Closing::single;
-        sync.policy.launch = LaunchRule::after_backward;
-    }
-    if (is_deepspeed(use) && !use.overlaps && use.framework == Framework::deepspeed_zero1) {
-        sync.policy.order = Order::forward;  // reduce_gradients(), after backward
-        sync.policy.launch = LaunchRule::after_backward;
-    }
-    // Horovod's copies are the communication stream's.
-    sync.copies_in = rule.launch != LaunchRule::cycle;
-    sync.copies_back = false;
-    sync.copies_at_launch = false;
-    sync.fused_copies = sync.batched_copies = false;
-    sync.comm_hook = CommHook::none;
-    sync.broadcasts_buffers = false;
-    sync.reduces_unused_map = false;
-    sync.framework = sync_of(rule, input, use, parameters);
-    return sync;
-}
-
-// What comes before the last backward, had there been no bucket.
+// The part before the last backward, without any bucket.
 SyncSettings without_buckets_before(SyncSettings sync) {
     sync.framework.every_micro_step = false;
     sync.framework.gathers_in_forward = false;
@@ -166,7 +44,7 @@ FrameworkStep::FrameworkStep(const StepInput& input, const SyncRequest& request,
       rule_(rule_of(use)),
       input_(input_of(input, use)),
       request_(as_ddp(request)),
-      sync_(settings_of(rule_, request_, input_, use, narrowest_of(input.workload.gradients))),
+      sync_(settings_of(request_, input_, use, narrowest_of(input.workload.gradients))),
       line_(input_.workload.gradients, input_.workload.readiness, line_policy()),
       before_(input_, without_buckets_before(sync_)),
       step_(before_) {
@@ -177,7 +55,7 @@ FrameworkStep::FrameworkStep(const StepInput& input, const SyncRequest& request,
     find_moments();
 }
 
-// From a run of backward without any bucket.
+// Taken from a run of backward without any bucket.
 void FrameworkStep::find_moments() {
     const Workload& workload = input_.workload;
     SyncSettings none = sync_;
@@ -196,7 +74,7 @@ void FrameworkStep::find_moments() {
     for (std::size_t i = 0; i < program.instructions.size(); ++i) {
         const Instruction& instruction = program.instructions[i];
         if (instruction.kind == InstructionKind::backward && instruction.order.is_beside()) {
-            // Where computing is, which it does not hold up.
+            // It does not hold up computing, so its place is where computing is.
             ends_.push_back(ends_.empty() ? start_.device : ends_.back());
             starts_.push_back(ends_.back());
             issued.emplace_back();
@@ -211,11 +89,11 @@ void FrameworkStep::find_moments() {
             issued.back() = host;
         }
     }
-    // Where the workload does not say what launching costs, the host keeps pace with the device.
-    const bool runs_ahead =
-        !workload.host_is_device &&
-        std::any_of(workload.backward.begin(), workload.backward.end(),
-                    [](const TimedOperation& o) { return o.host > Duration{0}; });
+    // A workload without launch costs has a host that keeps pace with the device.
+    const bool runs_ahead = !workload.host_is_device &&
+                            std::ranges::any_of(workload.backward, [](const TimedOperation& o) {
+                                return o.host > Duration{0};
+                            });
     moments_.resize(workload.gradients.size());
     std::size_t ready = 0;
     for (std::size_t i = 0; i < workload.backward.size(); ++i) {
@@ -226,8 +104,8 @@ void FrameworkStep::find_moments() {
     }
 }
 
-// The moments are of a step in which nothing slows anything and of a rank that no class slows down;
-// what slows computing moves the places along.
+// The moments belong to a step without interference, on a rank that no class slows down. Slower
+// computing moves the places along.
 std::vector<BackwardPlace> FrameworkStep::places_of(const std::vector<Duration>& times) const {
     std::vector<BackwardPlace> places;
     std::size_t operation = 0;
@@ -243,9 +121,9 @@ std::vector<BackwardPlace> FrameworkStep::places_of(const std::vector<Duration>&
     return places;
 }
 
-// After the optimizer, in the order of buckets. In forward each is waited for where the operation
-// begins that mirrors the one of backward which finishes the bucket, and sets off the bucket's
-// before it.
+// After the optimizer, gathers go in the order of buckets. In forward, each is waited for where an
+// operation begins: the mirror of the operation of backward that finishes the bucket. It then sets
+// off the gather of the bucket before.
 void FrameworkStep::add_gathers(BucketPlan& plan) const {
     if (!sync_.framework.gathers_in_forward) {
         for (const Bucket& bucket : plan.buckets) {
@@ -275,8 +153,7 @@ void FrameworkStep::add_gathers(BucketPlan& plan) const {
     }
 }
 
-// The operation of forward that has the same share of time before it as backward has after this
-// moment.
+// The operation of forward whose share of time before it equals backward's share after the moment.
 std::size_t FrameworkStep::mirrored_operation(Duration moment) const {
     const Duration begin = starts_.empty() ? Duration{0} : starts_.front();
     const Duration backward = ends_.empty() ? Duration{0} : ends_.back() - begin;
@@ -302,9 +179,9 @@ std::size_t FrameworkStep::mirrored_operation(Duration moment) const {
     return operations == 0 ? 0 : std::min(index, operations - 1);
 }
 
-// DeepSpeed's allreduce_and_scatter, of a gradient that alone is larger than a bucket: it goes
-// piece by piece, cut where the flat parameters are divided among ranks, each of more elements than
-// the limit but the last.
+// DeepSpeed's allreduce_and_scatter: a gradient larger than a bucket goes piece by piece, cut where
+// the flat parameters are divided among ranks. Each piece but the last has more elements than the
+// limit.
 void FrameworkStep::split_large(Bytes limit, BucketPlan& plan) const {
     const std::vector<Gradient>& gradients = input_.workload.gradients;
     const std::int64_t share =
@@ -338,7 +215,7 @@ void FrameworkStep::split_large(Bytes limit, BucketPlan& plan) const {
 BucketPlan FrameworkStep::plan_with(const PlanPolicy& policy) const {
     BucketPlan plan = make_plan(input_.workload, policy);
     if (is_megatron(use_)) {
-        // Buffers in the order of their first parameters.
+        // One buffer per dtype, in the order of their first parameters.
         std::array<std::int32_t, every<DType>.size()> first{};
         for (std::size_t i = input_.workload.gradients.size(); i-- > 0;) {
             first[static_cast<std::size_t>(input_.workload.gradients[i].dtype)] =
@@ -362,9 +239,9 @@ FusedPlan FrameworkStep::plan(std::optional<Bytes> limit, Duration cycle) const 
     const Bytes set = limit.value_or(default_limit(use_, input_.group.ranks));
     if (rule_.launch == LaunchRule::cycle) {
         const std::int64_t local = input_.group.ranks_per_node;
-        FusedPlan fused = fuse_in_cycles(
-            workload.gradients, workload.readiness, moments_, horovod_threshold(set, local),
-            {cycle, rule_.thread_waits_for_data || workload.host_is_device});
+        FusedPlan fused =
+            fuse_in_cycles(workload.gradients, workload.readiness, moments_,
+                           horovod_threshold(set, local), {cycle, workload.host_is_device});
         fused.plan.same_plan = typed_thresholds(fused.plan.same_plan, local);
         fused.plan.departures = places_of(fused.times);
         return fused;
@@ -441,8 +318,7 @@ Duration FrameworkStep::at_least(const FusedPlan& fused) const {
         sent.emplace_back(ready, taking);
     }
     if (rule_.launch != LaunchRule::in_order) {
-        std::stable_sort(sent.begin(), sent.end(),
-                         [](const auto& a, const auto& b) { return a.first < b.first; });
+        std::ranges::stable_sort(sent, {}, &std::pair<Duration, Duration>::first);
     }
     Duration end = ends_.empty() ? start_.device : ends_.back();
     Duration network{0};
@@ -475,7 +351,7 @@ Duration FrameworkStep::step_with(const SyncSettings& sync, const BucketPlan& pl
         build_closing(input_, sync, plan, program_);
         return step_.step_closed_by(program_);
     }
-    // Micro-steps are alike, so that of many a few tell what one more takes.
+    // Micro-steps are alike, so a few give the time of each further one.
     constexpr std::int64_t enough = 6;
     const std::int64_t micro_steps = input_.step.accumulation;
     if (micro_steps <= enough) {
@@ -518,7 +394,7 @@ Duration FrameworkStep::step_after_backward() {
 }
 
 bool FrameworkStep::can_be_optimised() const {
-    // No sum of what a search adds up comes near the end of durations.
+    // Sums of a search stay far from the longest duration.
     constexpr double longest_s = 86400;
     double seconds = std::chrono::duration<double>(start_.device).count();
     for (const Gradient& gradient : input_.workload.gradients) {

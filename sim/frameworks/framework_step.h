@@ -1,4 +1,4 @@
-// The step that a framework's rule gives: its buckets on a scenario's own workload and link.
+// The step under a framework's rule: its buckets on a scenario's workload and link.
 #pragma once
 
 #include <optional>
@@ -17,39 +17,39 @@ namespace bucketwise {
 
 class FrameworkStep {
   public:
-    // What is not the rule's is as `request` has it: BatchNorm's statistics, and for PyTorch the
-    // hook, views, buffers, the first bucket and the version, but not its caps.
+    // `request` decides what the rule does not: BatchNorm's statistics, and for PyTorch the hook,
+    // views, buffers, the first bucket and the version, but not its caps.
     // Throws InputError when the step could last longer than longest_duration.
     FrameworkStep(const StepInput& input, const SyncRequest& request, const FrameworkUse& use);
     FrameworkStep(const FrameworkStep&) = delete;
     FrameworkStep& operator=(const FrameworkStep&) = delete;
 
-    // The buckets with a limit in what the rule counts, elements or bytes; none: the framework's
-    // default. Horovod's go out at the moments that its cycle gives.
+    // The buckets of a limit in the rule's unit, elements or bytes; none: the framework's default.
+    // Horovod's go out at the moments that its cycle gives.
     [[nodiscard]] FusedPlan plan(std::optional<Bytes> limit, Duration cycle = default_cycle) const;
 
     // The buckets with PyTorch's list of caps.
     [[nodiscard]] FusedPlan plan_of_list(const std::vector<Bytes>& list) const;
 
-    // The step with them. Throws InputError likewise.
+    // Throws InputError as the constructor does.
     Duration step(const FusedPlan& fused);
 
-    // Its phases; none where several micro-steps reduce.
+    // The step's phases; none where several micro-steps reduce.
     std::optional<StepTimes> times(const FusedPlan& fused);
 
-    // The whole step with them, as a host issues it.
+    // The whole step, as a host issues it.
     [[nodiscard]] Program program(const FusedPlan& fused) const;
 
-    // What a rank holds for buckets: PyTorch's beside the gradients, or with views none, and what a
-    // hook casts; the float32 that Megatron-LM's gradients live in (param_and_grad_buffer.py);
-    // DeepSpeed's one buffer of the limit, with overlap two, however small the model is
-    // (setup_buckets() in stage_1_and_2.py); Horovod's threshold (fusion_buffer_manager.cc).
+    // A rank's memory for buckets. PyTorch: the buckets (none with views) and the casts of a hook.
+    // Megatron-LM: the float32 buffers of gradients (param_and_grad_buffer.py). DeepSpeed: one
+    // buffer of the limit, two with overlap, however small the model is (setup_buckets() in
+    // stage_1_and_2.py). Horovod: the threshold (fusion_buffer_manager.cc).
     [[nodiscard]] Bytes buffers(const BucketPlan& plan, std::optional<Bytes> limit) const;
 
-    // No step with these buckets is shorter: nothing copied or launched, only the network busy.
+    // A lower bound of the step: nothing copied or launched, only the network busy.
     [[nodiscard]] Duration at_least(const FusedPlan& fused) const;
 
-    // The smallest limit that it takes.
+    // The smallest limit that may be set.
     [[nodiscard]] Bytes least_limit() const { return in_pieces() ? least_cap(request_) : Bytes{1}; }
     // Whether gradients become ready in pieces of the graph that its limit cuts.
     [[nodiscard]] bool in_pieces() const { return sync_.policy.pieces.has_value(); }
@@ -57,26 +57,25 @@ class FrameworkStep {
     // The gradients in the order of their readiness.
     [[nodiscard]] const GradientLine& line() const { return line_; }
 
-    // The step with buckets that each go out once they and all before them are full, with this
-    // framework's copies (Horovod: without), and nothing waiting for them before the end of
-    // backward. Throws likewise.
+    // The step where each bucket goes out once it and all before it are full, with this framework's
+    // copies (Horovod: without), and nothing waits for a bucket before the end of backward. Throws
+    // InputError as the constructor does.
     Duration step_in_order(const BucketPlan& plan);
 
-    // Whether the shortest such step of all cuts of the line can be found in little time: not with
-    // interference, several dtypes, ranks that differ, parameters gathered bucket by bucket, or
-    // many gradients.
+    // Whether the shortest such step over all cuts of the line can be found in little time: not
+    // with interference, several dtypes, ranks that differ, parameters gathered bucket by bucket,
+    // or many gradients.
     [[nodiscard]] bool can_be_optimised() const;
 
-    // The cuts with the shortest step, if there are some below `limit`; not `exact` where the
-    // search had to take some for no later that were so by very little. Precondition (asserted): it
-    // can be optimised.
+    // The cuts with the shortest step, if one is below `limit`. Not `exact` where the search took
+    // steps for equal that differ by very little. Precondition (asserted): it can be optimised.
     struct Optimum {
         std::optional<CutStep> found;
         bool exact = true;
     };
     [[nodiscard]] Optimum optimum_below(Duration limit);
 
-    // What the optimum depends on besides the input.
+    // The optimum depends on these and on the input.
     [[nodiscard]] SyncSettings in_order_settings() const;
 
     // Megatron-LM without overlap: one bucket per dtype, after backward.
@@ -96,15 +95,15 @@ class FrameworkStep {
 
     FrameworkUse use_;
     const FrameworkRule& rule_;
-    StepInput input_;  // as the framework has it
+    StepInput input_;  // in this framework: input_of()
     StepInput few_;    // the same with fewer micro-steps, once it is needed
     SyncRequest request_;
-    SyncSettings sync_;  // but for the limits
+    SyncSettings sync_;  // without limits
     GradientLine line_;
     RankProgress start_;  // of the closing part, on a rank that no class slows down
     StepBeforeClosing before_;
     StepToClose step_;
-    // Had there been no bucket:
+    // A step without buckets:
     std::vector<GradientMoments> moments_;  // by gradient
     std::vector<Duration> starts_;          // of each operation of backward, on the device
     std::vector<Duration> ends_;

@@ -69,7 +69,7 @@ std::string torch_dtype(DType dtype) {
     return fmt::format("torch.{}", name_of(dtype));
 }
 
-// What every fully_shard call is given besides its modules.
+// The arguments of every fully_shard call after its modules.
 std::string arguments(const ShardedInput& input) {
     const ShardingRequest& request = input.request;
     std::string text;
@@ -110,7 +110,7 @@ void add_preparations(const ShardedInput& input, Lines& lines) {
     }
 }
 
-// By list of blocks, in their order: all blocks of one list follow one another.
+// Lists of blocks in their order: all blocks of one list follow one another.
 Lines lists_of_blocks(const ShardedInput& input) {
     Lines lists;
     for (const std::string& block :
@@ -120,11 +120,6 @@ Lines lists_of_blocks(const ShardedInput& input) {
         }
     }
     return lists;
-}
-
-bool wants_groups(const ShardedInput& input) {
-    return input.request.forward_prefetch > 0 || input.request.backward_prefetch > 1 ||
-           input.request.asynchronous_unshard;
 }
 
 void add_calls(const ShardedInput& input, Lines& lines) {
@@ -152,7 +147,7 @@ void add_calls(const ShardedInput& input, Lines& lines) {
                                 arguments(input)));
 }
 
-// The first module of each call, which stands for its group.
+// The first module of each call stands for its group.
 std::string groups_expression(const ShardedInput& input) {
     const ShardingRequest& request = input.request;
     if (!request.groups.empty()) {
@@ -173,15 +168,16 @@ std::string groups_expression(const ShardedInput& input) {
 
 void add_prefetching(const ShardedInput& input, Lines& lines) {
     const ShardingRequest& request = input.request;
-    if (!wants_groups(input) || (request.groups.empty() && request.layers_per_group == 0)) {
-        if (request.asynchronous_unshard) {
-            lines.emplace_back("model._set_unshard_async_op(True)");
-        }
-        return;
+    const bool has_groups = !request.groups.empty() || request.layers_per_group > 0;
+    const bool prefetches = request.forward_prefetch > 0 || request.backward_prefetch > 1;
+    if (has_groups && (prefetches || request.asynchronous_unshard)) {
+        lines.push_back("groups = " + groups_expression(input));
     }
-    lines.push_back("groups = " + groups_expression(input));
     if (request.asynchronous_unshard) {
         lines.emplace_back("model._set_unshard_async_op(True)");
+    }
+    if (!has_groups) {
+        return;
     }
     if (request.forward_prefetch > 0) {
         lines.emplace_back("for i, group in enumerate(groups):");
@@ -202,17 +198,14 @@ void add_rest(const ShardingRequest& request, Lines& lines) {
         lines.push_back(fmt::format("model.set_reduce_scatter_max_input_buffers({})",
                                     request.reduce_scatter_buffers));
     }
-    if (!request.reshard_after_backward) {
-        lines.emplace_back(
-            "model.set_reshard_after_backward(False)  # in all micro-steps but the last");
-    }
-    if (request.gradient_sync == MicroSteps::last) {
-        lines.emplace_back(
-            "model.set_requires_gradient_sync(False)  # in all micro-steps but the last");
-    }
-    if (request.all_reduce == MicroSteps::last) {
-        lines.emplace_back(
-            "model.set_requires_all_reduce(False)  # in all micro-steps but the last");
+    for (const auto& [is_off, call] :
+         {std::pair(!request.reshard_after_backward, "set_reshard_after_backward"),
+          std::pair(request.gradient_sync == MicroSteps::last, "set_requires_gradient_sync"),
+          std::pair(request.all_reduce == MicroSteps::last, "set_requires_all_reduce")}) {
+        if (is_off) {
+            lines.push_back(
+                fmt::format("model.{}(False)  # in all micro-steps but the last", call));
+        }
     }
 }
 
@@ -223,11 +216,6 @@ ShardedSetting pytorch(const ShardedInput& input) {
     add_prefetching(input, setting.lines);
     add_rest(input.request, setting.lines);
     return setting;
-}
-
-// Whether the groups are those that wrappers make of a class of blocks: each block its own.
-bool is_by_block(const ShardingRequest& request) {
-    return request.groups.empty() && request.layers_per_group == 1;
 }
 
 ShardedSetting torchtitan(const ShardedInput& input) {
@@ -247,28 +235,22 @@ ShardedSetting torchtitan(const ShardedInput& input) {
 }
 
 ShardedSetting accelerate(const ShardedInput& input) {
-    const ShardingRequest& request = input.request;
-    ShardedSetting setting{"Accelerate", {}};
-    setting.lines = {"fsdp_config:", "  fsdp_version: 2",
-                     "  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP",
-                     "  fsdp_transformer_layer_cls_to_wrap: the class of a block",
-                     fmt::format("  fsdp_reshard_after_forward: {}",
-                                 request.reshard_after_forward ? "true" : "false")};
-    return setting;
+    return {"Accelerate",
+            {"fsdp_config:", "  fsdp_version: 2", "  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP",
+             "  fsdp_transformer_layer_cls_to_wrap: the class of a block",
+             fmt::format("  fsdp_reshard_after_forward: {}",
+                         input.request.reshard_after_forward ? "true" : "false")}};
 }
 
 ShardedSetting deepspeed(const Zero3Settings& zero3) {
-    ShardedSetting setting{"DeepSpeed", {}};
-    setting.lines = {
-        "\"zero_optimization\": {",
-        "  \"stage\": 3,",
-        fmt::format("  \"stage3_prefetch_bucket_size\": {},", zero3.prefetch_elements),
-        fmt::format("  \"stage3_param_persistence_threshold\": {},", zero3.persistence_threshold),
-        fmt::format("  \"stage3_max_live_parameters\": {},", zero3.max_live_parameters),
-        fmt::format("  \"stage3_max_reuse_distance\": {},", zero3.max_reuse_distance),
-        fmt::format("  \"reduce_bucket_size\": {}", zero3.reduce_bucket_elements),
-        "}"};
-    return setting;
+    return {
+        "DeepSpeed",
+        {"\"zero_optimization\": {", "  \"stage\": 3,",
+         fmt::format("  \"stage3_prefetch_bucket_size\": {},", zero3.prefetch_elements),
+         fmt::format("  \"stage3_param_persistence_threshold\": {},", zero3.persistence_threshold),
+         fmt::format("  \"stage3_max_live_parameters\": {},", zero3.max_live_parameters),
+         fmt::format("  \"stage3_max_reuse_distance\": {},", zero3.max_reuse_distance),
+         fmt::format("  \"reduce_bucket_size\": {}", zero3.reduce_bucket_elements), "}"}};
 }
 
 }  // namespace
@@ -278,7 +260,8 @@ std::vector<ShardedSetting> sharded_settings(const ShardedInput& input) {
         return {deepspeed(input.request.zero3)};
     }
     std::vector<ShardedSetting> settings{pytorch(input)};
-    if (is_by_block(input.request)) {
+    // Wrappers make a group of each block of a class.
+    if (input.request.groups.empty() && input.request.layers_per_group == 1) {
         settings.push_back(torchtitan(input));
         if (input.replicas.group.ranks == 1) {
             settings.push_back(accelerate(input));

@@ -1,4 +1,4 @@
-// What to type for a sharding setting: fully_shard calls, torchtitan, Accelerate, DeepSpeed.
+// The text to type for a sharding setting: fully_shard calls, torchtitan, Accelerate, DeepSpeed.
 #pragma once
 
 #include <string>
@@ -10,12 +10,12 @@ namespace bucketwise {
 
 struct ShardedSetting {
     std::string place;               // "PyTorch", "torchtitan", "Accelerate", "DeepSpeed"
-    std::vector<std::string> lines;  // code, or a file's, as they stand
-    std::string note = {};           // what that place cannot say; empty: nothing
+    std::vector<std::string> lines;  // of code or of a file
+    std::string note = {};           // a limit of that place; empty: none
     bool operator==(const ShardedSetting&) const = default;
 };
 
-// Of `input`'s request. A place that cannot express its groups is left out but for the note.
+// For `input`'s request. A place that cannot express its groups is left out.
 std::vector<ShardedSetting> sharded_settings(const ShardedInput& input);
 
 }  // namespace bucketwise

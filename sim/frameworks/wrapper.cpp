@@ -1,5 +1,5 @@
-#include "sim/frameworks/wrapper.h"
-
+// The text to type in wrappers: in their own spelling, with their traps handled. Versions, and how
+// each row was checked: docs/frameworks.md.
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -7,179 +7,168 @@
 #include <fmt/format.h>
 
 #include "sim/base/invariant.h"
+#include "sim/frameworks/framework_advice.h"
 #include "sim/plan/cap.h"
 
 namespace bucketwise {
 namespace {
 
 constexpr double default_mib = 25;
-// No default, and as many bytes as 25: int(mib * 1024 * 1024).
+// Not the default, and as many bytes: int(mib * 1024 * 1024).
 constexpr double as_25 = 25.0000001;
 
-// How a wrapper takes the cap.
-struct Rule {
-    std::string_view call;        // {} being the arguments
-    std::string_view key;         // of the cap
-    std::string_view assignment;  // between a key and its value
+struct Wrapper {
+    SettingPlace place;
+    std::string_view call;  // {}: the arguments
+    std::string_view key;   // of the cap
+    std::string_view assignment = "=";
     std::string_view separator = ", ";
-    bool whole_mib = false;      // takes no fractions
-    bool drops_default = false;  // 25 is taken for the default, with a first bucket of 1 MiB
-    bool takes_others = true;    // DistributedDataParallel's other arguments, by their names
+    std::string_view quote = {};
+    bool whole_mib = false;             // takes no fractions
+    bool drops_default = false;         // 25 is taken for the default, with a first bucket of 1 MiB
+    bool passes_ddp_arguments = false;  // by DistributedDataParallel's own names
+    // Else the spelling of find_unused_parameters, of its opposite, and of static_graph.
+    std::string_view find_unused = {};
+    std::string_view find_used = {};
+    std::string_view static_graph = {};
+    std::string_view note = {};
 };
+constexpr std::array wrappers{
+    Wrapper{.place = SettingPlace::accelerate,
+            .call = "Accelerator(kwargs_handlers=[DistributedDataParallelKwargs({})])",
+            .key = "bucket_cap_mb",
+            .drops_default = true,
+            .passes_ddp_arguments = true},
+    // Trainer looks for unused parameters of a PreTrainedModel without gradient checkpointing by
+    // default.
+    Wrapper{.place = SettingPlace::transformers,
+            .call = "TrainingArguments({})",
+            .key = "ddp_bucket_cap_mb",
+            .whole_mib = true,
+            .drops_default = true,
+            .find_unused = "ddp_find_unused_parameters=True",
+            .find_used = "ddp_find_unused_parameters=False",
+            .static_graph = "ddp_static_graph=True"},
+    Wrapper{.place = SettingPlace::axolotl,
+            .call = "{}",
+            .key = "ddp_bucket_cap_mb",
+            .assignment = ": ",
+            .separator = "\n",
+            .whole_mib = true,
+            .drops_default = true,
+            .find_unused = "ddp_find_unused_parameters: true",
+            .find_used = "ddp_find_unused_parameters: false"},
+    Wrapper{.place = SettingPlace::lightning,
+            .call = "Trainer(strategy=DDPStrategy({}))",
+            .key = "bucket_cap_mb",
+            .passes_ddp_arguments = true},
+    Wrapper{.place = SettingPlace::ray_train,
+            .call = "prepare_model(model, parallel_strategy_kwargs={{{}}})",
+            .key = "bucket_cap_mb",
+            .assignment = ": ",
+            .quote = "\"",
+            .passes_ddp_arguments = true},
+    Wrapper{.place = SettingPlace::detectron2,
+            .call = "create_ddp_model(model, {})",
+            .key = "bucket_cap_mb",
+            .passes_ddp_arguments = true},
+    Wrapper{.place = SettingPlace::mmengine,
+            .call = "model_wrapper_cfg=dict(type=\"MMDistributedDataParallel\", {})",
+            .key = "bucket_cap_mb",
+            .passes_ddp_arguments = true,
+            .note = "broadcast_buffers is True with model_wrapper_cfg and False without it: say "
+                    "which"},
+    Wrapper{.place = SettingPlace::fairseq,
+            .call = "fairseq-train {}",
+            .key = "--bucket-cap-mb",
+            .assignment = " ",
+            .separator = " ",
+            .whole_mib = true,
+            .find_unused = "--find-unused-parameters"},
+    Wrapper{.place = SettingPlace::composer,
+            .call = "DistributedDataParallel.__init__ = functools.partialmethod("
+                    "DistributedDataParallel.__init__, {})",
+            .key = "bucket_cap_mb",
+            .passes_ddp_arguments = true,
+            .note = "no argument of Composer's: before its Trainer is made, in the script"},
+    Wrapper{.place = SettingPlace::paddle,
+            .call = "paddle.DataParallel(model, {})",
+            .key = "comm_buffer_size",
+            .whole_mib = true,
+            .find_unused = "find_unused_parameters=True",
+            .note = "its own reducer, by PyTorch's rule"},
+    Wrapper{.place = SettingPlace::xla,
+            .call = "XLA_FLAGS={}",
+            .key = "--xla_gpu_all_reduce_combine_threshold_bytes",
+            .note = "an upper bound of what is combined; XLA's scheduler, which is not simulated, "
+                    "decides when it goes out"}};
 
-Rule rule_for(SettingPlace place) {
-    switch (place) {
-        case SettingPlace::accelerate:
-            return {"Accelerator(kwargs_handlers=[DistributedDataParallelKwargs({})])",
-                    "bucket_cap_mb",
-                    "=",
-                    ", ",
-                    false,
-                    true};
-        case SettingPlace::transformers:
-            return {"TrainingArguments({})", "ddp_bucket_cap_mb", "=", ", ", true, true, false};
-        case SettingPlace::axolotl:
-            return {"{}", "ddp_bucket_cap_mb", ": ", "\n", true, true, false};
-        case SettingPlace::lightning:
-            return {"Trainer(strategy=DDPStrategy({}))", "bucket_cap_mb", "="};
-        case SettingPlace::ray_train:
-            return {"prepare_model(model, parallel_strategy_kwargs={{{}}})", "\"bucket_cap_mb\"",
-                    ": "};
-        case SettingPlace::detectron2:
-            return {"create_ddp_model(model, {})", "bucket_cap_mb", "="};
-        case SettingPlace::mmengine:
-            return {"model_wrapper_cfg=dict(type=\"MMDistributedDataParallel\", {})",
-                    "bucket_cap_mb", "="};
-        case SettingPlace::fairseq:
-            return {"fairseq-train {}", "--bucket-cap-mb", " ", " ", true, false, false};
-        case SettingPlace::composer:
-            return {
-                "DistributedDataParallel.__init__ = functools.partialmethod("
-                "DistributedDataParallel.__init__, {})",
-                "bucket_cap_mb", "="};
-        case SettingPlace::paddle:
-            return {"paddle.DataParallel(model, {})",
-                    "comm_buffer_size",
-                    "=",
-                    ", ",
-                    true,
-                    false,
-                    false};
-        case SettingPlace::xla:
-            return {"XLA_FLAGS={}",
-                    "--xla_gpu_all_reduce_combine_threshold_bytes",
-                    "=",
-                    " ",
-                    false,
-                    false,
-                    false};
-        default:
-            return {};
-    }
-}
-
-// A cap of the same buckets that the wrapper takes: the advised one where it does, else the
-// roundest in whole MiB or, where there is none, not.
-double cap_mib(const Rule& rule, double advised, const CapRange& same) {
+// A cap of the same buckets that the wrapper accepts: the advised one if possible, else the
+// roundest in whole MiB, else one in fractions.
+double cap_mib(const Wrapper& wrapper, double advised, const CapRange& same) {
     const double lowest = to_mib(same.lowest);
     const double highest = same.highest ? to_mib(*same.highest) : advised + 2 * default_mib;
-    const auto is_taken = [&](double mib) {
-        return !(rule.drops_default && mib == default_mib) &&
-               (!rule.whole_mib || mib == std::floor(mib)) && lowest <= mib && mib <= highest;
+    const bool dropped = wrapper.drops_default && advised == default_mib;
+    for (const double mib :
+         {advised, std::ceil(lowest), std::floor(advised) + 1, std::ceil(advised) - 1}) {
+        const bool accepted = !(wrapper.drops_default && mib == default_mib) &&
+                              !(wrapper.whole_mib && mib != std::floor(mib));
+        if (accepted && mib > 0 && lowest <= mib && mib <= highest) {
+            return mib;
+        }
+    }
+    return dropped ? as_25 : advised;
+}
+
+// The arguments after the cap that the simulated step needs.
+void add_others(const Wrapper& wrapper, const SyncRequest& request,
+                std::vector<std::string>& arguments, std::vector<std::string>& notes) {
+    const auto add = [&](bool is_set, std::string_view argument) {
+        if (is_set && !argument.empty()) {
+            arguments.emplace_back(argument);
+        }
     };
-    if (is_taken(advised)) {
-        return advised;
-    }
-    for (const double whole :
-         {std::ceil(lowest), std::floor(advised) + 1, std::ceil(advised) - 1}) {
-        if (whole > 0 && is_taken(whole)) {
-            return whole;
-        }
-    }
-    if (!(rule.drops_default && advised == default_mib)) {
-        return advised;
-    }
-    return as_25;
-}
-
-std::string argument(const Rule& rule, std::string_view key, std::string_view value) {
-    return fmt::format("{}{}{}", key, rule.assignment, value);
-}
-
-std::string mib_text(double mib) {
-    return fmt::format("{}", mib);
-}
-
-void add_argument(const Rule& rule, std::string_view key, std::string_view value,
-                  std::string& arguments) {
-    arguments += arguments.empty() ? "" : rule.separator;
-    arguments += argument(rule, key, value);
-}
-
-// DistributedDataParallel's other arguments that the simulated step needs.
-void add_others(SettingPlace place, const Rule& rule, const SyncRequest& request,
-                std::string& arguments, std::vector<std::string>& notes) {
-    const bool quoted = place == SettingPlace::ray_train;
-    if (rule.takes_others) {
-        const auto add = [&](bool is_set, std::string_view key) {
-            if (is_set) {
-                add_argument(rule, quoted ? fmt::format("\"{}\"", key) : std::string(key), "True",
-                             arguments);
-            }
-        };
-        add(request.views, "gradient_as_bucket_view");
-        add(request.find_unused_parameters, "find_unused_parameters");
-        add(request.static_graph, "static_graph");
-        add(request.batched_grad_copy && place != SettingPlace::accelerate, "batched_grad_copy");
-        if (request.batched_grad_copy && place == SettingPlace::accelerate) {
-            notes.emplace_back("batched_grad_copy is not to be had there");
-        }
-        if (place == SettingPlace::mmengine) {
-            notes.emplace_back(
-                "with model_wrapper_cfg broadcast_buffers is True, without it False: say which");
+    if (!wrapper.passes_ddp_arguments) {
+        const bool unused = request.find_unused_parameters;
+        add(true, unused ? wrapper.find_unused : wrapper.find_used);
+        add(request.static_graph, wrapper.static_graph);
+        if (request.views && !wrapper.find_used.empty()) {
+            notes.emplace_back("views cannot be set there (gradient_as_bucket_view)");
         }
         return;
     }
-    if (place == SettingPlace::transformers || place == SettingPlace::axolotl) {
-        if (request.views) {
-            notes.emplace_back("views are not to be had there (gradient_as_bucket_view)");
-        }
-        // Of a PreTrainedModel whose gradients are not checkpointed, Trainer has it True by
-        // default.
-        const bool unused = request.find_unused_parameters;
-        const bool yaml = place == SettingPlace::axolotl;
-        add_argument(rule, "ddp_find_unused_parameters",
-                     unused ? (yaml ? "true" : "True") : (yaml ? "false" : "False"), arguments);
-        if (request.static_graph && !yaml) {
-            add_argument(rule, "ddp_static_graph", "True", arguments);
-        }
+    const bool batches = wrapper.place != SettingPlace::accelerate;
+    for (const auto& [is_set, key] :
+         {std::pair(request.views, "gradient_as_bucket_view"),
+          std::pair(request.find_unused_parameters, "find_unused_parameters"),
+          std::pair(request.static_graph, "static_graph"),
+          std::pair(request.batched_grad_copy && batches, "batched_grad_copy")}) {
+        add(is_set, fmt::format("{0}{1}{0}{2}True", wrapper.quote, key, wrapper.assignment));
     }
-    if (place == SettingPlace::fairseq && request.find_unused_parameters) {
-        arguments += " --find-unused-parameters";
-    }
-    if (place == SettingPlace::paddle && request.find_unused_parameters) {
-        add_argument(rule, "find_unused_parameters", "True", arguments);
+    if (request.batched_grad_copy && !batches) {
+        notes.emplace_back("batched_grad_copy cannot be set there");
     }
 }
 
-void add_first_bucket(SettingPlace place, const Rule& rule, const SyncRequest& request, double mib,
-                      std::string& arguments, std::vector<std::string>& notes) {
-    if (place == SettingPlace::paddle) {
+void add_first_bucket(const Wrapper& wrapper, const SyncRequest& request, double mib,
+                      std::vector<std::string>& arguments, std::vector<std::string>& notes) {
+    if (wrapper.place == SettingPlace::paddle) {
         const double first = request.first_bucket ? to_mib(*request.first_bucket) : mib;
-        add_argument(rule, "last_comm_buffer_size", mib_text(std::max(1.0, std::round(first))),
-                     arguments);
+        arguments.push_back(
+            fmt::format("last_comm_buffer_size={}", std::max(1.0, std::round(first))));
         return;
     }
     if (!request.explicit_cap_sets_first || !request.first_bucket ||
-        typed_mib(*request.first_bucket) == mib || place == SettingPlace::xla) {
+        typed_mib(*request.first_bucket) == mib || wrapper.place == SettingPlace::xla) {
         return;
     }
-    notes.push_back(fmt::format("the first bucket of {} MiB takes {}",
-                                typed_mib(*request.first_bucket),
-                                rule.takes_others && place != SettingPlace::accelerate
-                                    ? fmt::format("bucket_cap_mb_list=[{}, {}] in its place",
-                                                  typed_mib(*request.first_bucket), mib)
-                                    : "DistributedDataParallel by hand"));
+    const double first = typed_mib(*request.first_bucket);
+    const bool takes_list =
+        wrapper.passes_ddp_arguments && wrapper.place != SettingPlace::accelerate;
+    notes.push_back(
+        fmt::format("the first bucket of {} MiB takes {}", first,
+                    takes_list ? fmt::format("bucket_cap_mb_list=[{}, {}] in its place", first, mib)
+                               : "DistributedDataParallel by hand"));
 }
 
 }  // namespace
@@ -188,7 +177,8 @@ WrapperSetting wrapper_setting(SettingPlace place, const SyncRequest& request,
                                const FrameworkSetting& pytorch) {
     invariant(!framework_at(place), "a wrapper");
     WrapperSetting setting{.place = place};
-    if (place == SettingPlace::torchtitan) {
+    const auto* const wrapper = std::ranges::find(wrappers, place, &Wrapper::place);
+    if (wrapper == wrappers.end()) {  // torchtitan
         setting.notes.emplace_back(
             "no bucket size: replicate() reduces what each wrapped module holds in one; wrap more "
             "layers together, or each on its own");
@@ -198,47 +188,31 @@ WrapperSetting wrapper_setting(SettingPlace place, const SyncRequest& request,
         setting.notes.emplace_back("nothing: the default is as good as any");
         return setting;
     }
-    const Rule rule = rule_for(place);
     const double advised = *pytorch.best.value;
-    const double mib = cap_mib(rule, advised, pytorch.same_plan);
+    const double mib = cap_mib(*wrapper, advised, pytorch.same_plan);
     setting.mib = mib;
-    std::string arguments;
-    add_argument(
-        rule, rule.key,
-        place == SettingPlace::xla
-            ? fmt::format("{}", static_cast<std::int64_t>(mib * static_cast<double>(bytes_per_mib)))
-            : mib_text(mib),
-        arguments);
-    add_first_bucket(place, rule, request, mib, arguments, setting.notes);
-    add_others(place, rule, request, arguments, setting.notes);
-    setting.typed = fmt::format(fmt::runtime(rule.call), arguments);
-    if (rule.drops_default && mib != advised) {
+    const double typed =
+        place == SettingPlace::xla ? std::floor(mib * static_cast<double>(bytes_per_mib)) : mib;
+    std::vector<std::string> arguments{
+        fmt::format("{0}{1}{0}{2}{3}", wrapper->quote, wrapper->key, wrapper->assignment, typed)};
+    add_first_bucket(*wrapper, request, mib, arguments, setting.notes);
+    add_others(*wrapper, request, arguments, setting.notes);
+    setting.typed = fmt::format(fmt::runtime(wrapper->call),
+                                fmt::to_string(fmt::join(arguments, wrapper->separator)));
+    if (wrapper->drops_default && mib != advised) {
         setting.notes.push_back(fmt::format(
             "{} gives the same buckets; 25 would be dropped as the default, whose first bucket is "
             "1 MiB",
             mib));
     }
-    if (rule.whole_mib && mib != std::floor(mib)) {
+    if (wrapper->whole_mib && mib != std::floor(mib)) {
         setting.notes.emplace_back(
             place == SettingPlace::transformers
                 ? "in a script or a JSON file; its command line takes whole numbers only"
                 : "it takes whole numbers only, and none gives these buckets");
     }
-    switch (place) {
-        case SettingPlace::composer:
-            setting.notes.emplace_back(
-                "no argument of Composer's: before its Trainer is made, in the script");
-            break;
-        case SettingPlace::xla:
-            setting.notes.emplace_back(
-                "an upper bound of what is combined; when it goes out, XLA's scheduler decides, "
-                "which is not simulated");
-            break;
-        case SettingPlace::paddle:
-            setting.notes.emplace_back("its own reducer, by PyTorch's rule");
-            break;
-        default:
-            break;
+    if (!wrapper->note.empty()) {
+        setting.notes.emplace_back(wrapper->note);
     }
     return setting;
 }

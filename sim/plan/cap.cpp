@@ -74,8 +74,8 @@ Bytes roundest_cap(const CapRange& range) {
     if (within(default_bucket_cap.count)) {
         return default_bucket_cap;
     }
-    // A cap is typed in MiB and truncated to bytes; fractions below a thousandth of a MiB are typed
-    // nowhere, so finer ranges keep their exact lowest byte.
+    // A cap is typed in MiB and truncated to bytes. Nobody types fractions below a thousandth of a
+    // MiB, so finer ranges keep their exact lowest byte.
     for (const std::int64_t thousandths : {1'000'000, 500'000, 100'000, 50'000, 10'000, 5'000,
                                            1'000, 500, 250, 100, 50, 25, 10, 5, 1}) {
         const double step_mib = static_cast<double>(thousandths) / 1000;

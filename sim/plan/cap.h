@@ -1,4 +1,4 @@
-// Caps: the size at which a bucket closes, how one is typed, and the walk over those that give
+// Caps: the size at which a bucket closes, how a cap is typed, and the walk over caps with
 // different plans.
 #pragma once
 
@@ -13,9 +13,8 @@ namespace bucketwise {
 constexpr Bytes default_bucket_cap{25 * bytes_per_mib};
 constexpr Bytes default_first_bucket{1 * bytes_per_mib};
 
-// The one cap that a step's buckets depend on: the framework's default, as long as nobody names
-// one; one that is named; or none, where there is no such cap to choose. PyTorch's default differs
-// from naming its 25 MiB: it keeps a first bucket of 1 MiB.
+// The cap of a step's buckets: the framework's default, a named cap, or none where there is no cap
+// to choose. PyTorch's default differs from naming its 25 MiB: it keeps a first bucket of 1 MiB.
 class Cap {
   public:
     constexpr Cap() = default;  // the framework's default
@@ -31,11 +30,11 @@ class Cap {
     [[nodiscard]] constexpr bool is_none() const { return kind_ == Kind::none; }
     [[nodiscard]] constexpr bool is_default() const { return kind_ == Kind::framework_default; }
 
-    // Where it is named, and nothing else.
+    // Empty unless it is named.
     [[nodiscard]] constexpr std::optional<Bytes> named() const {
         return kind_ == Kind::named ? std::optional(size_) : std::nullopt;
     }
-    // Named or default; nothing where there is none.
+    // Named or default; empty where there is none.
     [[nodiscard]] constexpr std::optional<Bytes> size() const {
         return is_none() ? std::nullopt : std::optional(size_);
     }
@@ -47,26 +46,25 @@ class Cap {
     Bytes size_ = default_bucket_cap;
 };
 
-// The caps for which the plan stays the same, both ends included; no highest = every larger cap.
+// The caps with one plan, both ends included; no highest: every larger cap.
 struct CapRange {
     Bytes lowest{1};
     std::optional<Bytes> highest;
     bool operator==(const CapRange&) const = default;
 };
 
-// The caps that are in both.
+// The caps in both.
 CapRange common(const CapRange& a, const CapRange& b);
 
-// The first cap beyond the range, or the first that is `growth` times its lowest; none when the
-// plan is the same for every larger cap.
+// The first cap beyond the range, or the first that is `growth` times its lowest; empty if the
+// range has every larger cap.
 std::optional<Bytes> next_cap(const CapRange& range, double growth = 1.0);
 
-// By how much caps rise at least from plan to plan of so many gradients; 1: every plan is looked
-// at.
+// The least growth of caps from plan to plan for so many gradients; 1: the walk visits every plan.
 double growth_of_caps(std::size_t gradients);
 
-// The walk over distinct plans: `visit` is called with `first`, and then with each next cap. It
-// returns the caps that give the plan which it was called for.
+// The walk over distinct plans: `visit` is called with `first`, then with each next cap. It returns
+// the caps with the same plan.
 template <typename Visit>
 void walk_plans(Bytes first, double growth, const Visit& visit) {
     for (std::optional<Bytes> cap = first; cap;) {
@@ -74,16 +72,15 @@ void walk_plans(Bytes first, double growth, const Visit& visit) {
     }
 }
 
-// The shortest decimal number of MiB that means exactly this cap when typed, as caps are truncated
-// to whole bytes.
+// The shortest decimal number of MiB for exactly this cap. Typed caps are truncated to whole bytes.
 double typed_mib(Bytes cap);
 
-// How long a cap is to type in MiB: 0 for the default, 1 for a round number (1, 2, 4, 5 or 8 with
+// The length of a cap typed in MiB: 0 for the default, 1 for a round number (1, 2, 4, 5 or 8 with
 // any power of ten, or a power of two), else its digits, two or more.
 int digits_to_type(Bytes cap);
 
-// The roundest number of MiB in the range: the default cap if it lies within, else the one with the
-// fewest digits.
+// The roundest number of MiB in the range: the default cap if it lies within, else the number with
+// the fewest digits.
 Bytes roundest_cap(const CapRange& range);
 
 }  // namespace bucketwise

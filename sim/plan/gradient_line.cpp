@@ -8,7 +8,7 @@
 namespace bucketwise {
 namespace {
 
-// By end: how many gradients are ready once the one before it is.
+// By end: the number of ready gradients once the one before it is ready.
 std::vector<std::size_t> counts_when_ready(const std::vector<std::int32_t>& line,
                                            const std::vector<std::int32_t>& readiness) {
     std::vector<std::size_t> count(line.size(), 0);
@@ -94,7 +94,7 @@ GradientLine GradientLine::of_accumulators(const std::vector<Gradient>& gradient
     return line;
 }
 
-// What is known of its places.
+// Fills the tables by position.
 void GradientLine::measure(const std::vector<Gradient>& gradients,
                            const std::vector<std::int32_t>& readiness) {
     bytes_before_.push_back(Bytes{0});

@@ -1,10 +1,10 @@
-// Gradients in a line, in the order in which their buckets go out: a bucket plan is then a list of
-// places where the line is cut, and choosing a plan is choosing the cuts.
+// Gradients in a line, ordered as their buckets go out: a bucket plan is then a list of cuts, and
+// choosing a plan is choosing the cuts.
 //
-// With gradients of several dtypes, or sparse ones, that is not so: every dtype has an open bucket
-// of its own, and a bucket may hold gradients with those of another dtype between them. Then the
-// gradients of each accumulator (a dtype's; each sparse gradient is one of its own) lie one after
-// another in the line, and the order of buckets is that in which the cuts close them.
+// Gradients of several dtypes, or sparse ones, need more: every dtype has its own open bucket, so a
+// bucket may skip gradients of another dtype. Then the line holds accumulator after accumulator
+// (one for each dtype, and one for each sparse gradient), and buckets go out as the cuts close
+// them.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@
 
 namespace bucketwise {
 
-// The ends of the buckets: positions in the line by rising number, the last one its length.
+// The ends of the buckets: rising positions in the line, the last one its length.
 using Cuts = std::vector<std::size_t>;
 
 class GradientLine {
@@ -29,15 +29,15 @@ class GradientLine {
     GradientLine(const std::vector<Gradient>& gradients, const std::vector<std::int32_t>& readiness,
                  const PlanPolicy& policy);
 
-    // Accumulator after accumulator, in the order in which gradients join them. The last bucket of
-    // the k-th accumulator that is of a dtype closes with its last gradient, or with bit k of
-    // `left_open` when all have joined (make_plan_closing_after). Gradients keep no order here.
+    // Accumulators follow one another, each in joining order. The last bucket of the k-th dtype's
+    // accumulator closes with its last gradient, or with bit k of `left_open` when all gradients
+    // have joined (make_plan_closing_after). keeps_order() means nothing here.
     static GradientLine of_accumulators(const std::vector<Gradient>& gradients,
                                         const std::vector<std::int32_t>& readiness,
                                         const PlanPolicy& policy, std::uint32_t left_open = 0);
 
-    // How many values of `left_open` give plans of other orders: one where buckets are sorted, wait
-    // for the next gradient of their dtype, or are of one accumulator.
+    // The number of values of `left_open` with different orders: one where buckets are sorted, wait
+    // for the next gradient of their dtype, or belong to one accumulator.
     [[nodiscard]] std::uint32_t ways_to_end() const { return ways_to_end_; }
 
     [[nodiscard]] std::size_t size() const { return line_.size(); }
@@ -46,48 +46,47 @@ class GradientLine {
         return bytes_before_[end] - bytes_before_[begin];
     }
 
-    // How many gradients have become ready when the first `end` of the line all have: at least
-    // `end`. Precondition: end > 0.
+    // The number of ready gradients once the first `end` of the line all are: at least `end`.
+    // Precondition: end > 0.
     [[nodiscard]] std::size_t ready_count(std::size_t end) const { return ready_count_[end]; }
 
-    // How many have at least become ready when a bucket that ends there fills, in whatever order
-    // buckets fill: never more for an earlier end. Precondition: end > 0.
+    // A lower bound of the number of ready gradients when a bucket that ends there fills, for every
+    // order of filling; it rises with `end`. Precondition: end > 0.
     [[nodiscard]] std::size_t least_ready_count(std::size_t end) const {
         return least_ready_count_[end];
     }
 
-    // The longest bucket that may begin here ends there: of one dtype, a sparse gradient alone.
+    // The end of the longest bucket that may begin here: one dtype, a sparse gradient alone.
     [[nodiscard]] std::size_t longest_end(std::size_t begin) const { return longest_end_[begin]; }
 
-    // Whether cuts at `begin` and `end` make a bucket that goes out after all before it. Always but
-    // for LaunchRule::as_filled, where a later bucket may fill first.
+    // Whether the bucket from `begin` to `end` goes out after all before it. False only with
+    // LaunchRule::as_filled, where a later bucket may fill first.
     [[nodiscard]] bool keeps_order(std::size_t begin, std::size_t end) const {
         return !as_filled_ || begin == 0 || ready_count_[end] > ready_count_[begin];
     }
 
-    // Whether gradients stand in the order of their readiness, so that buckets fill in theirs.
+    // Whether gradients stand in the order of their readiness, so that buckets fill in line order.
     [[nodiscard]] bool fills_in_order() const { return fills_in_order_; }
 
     // Whether all cuts keep order.
     [[nodiscard]] bool always_keeps_order() const { return always_keeps_order_; }
 
-    // Whether all gradients are of one dtype and none is sparse: then every plan that a policy can
-    // give is one of cuts.
+    // Whether all gradients have one dtype and none is sparse: then every plan of a policy is a
+    // list of cuts.
     [[nodiscard]] bool uniform() const { return size() == 0 || longest_end_[0] == size(); }
 
     // Whether gradients join their buckets from the end of the line to its beginning.
     [[nodiscard]] bool joins_backwards() const { return joins_backwards_; }
 
-    // Where the last cut does not end the line, the plan's first buckets; of accumulators it must
-    // end it. Precondition (asserted): no bucket is longer than it may be.
+    // Gives the plan's first buckets if the last cut does not end the line; for accumulators it
+    // must. Precondition (asserted): no bucket is longer than longest_end() allows.
     [[nodiscard]] BucketPlan plan(const Cuts& cuts) const;
 
-    // The cuts that give the plan's buckets, of accumulators in whatever order; none where no cuts
-    // do.
+    // The cuts of the plan's buckets (for accumulators in any order); empty where there are none.
     [[nodiscard]] std::optional<Cuts> cuts_of(const BucketPlan& plan) const;
 
   private:
-    // What closes buckets of accumulators.
+    // The inputs that close buckets of accumulators.
     struct Accumulators {
         std::vector<Gradient> gradients;
         std::vector<std::int32_t> readiness;

@@ -11,8 +11,8 @@ namespace {
 
 constexpr std::int32_t next_piece = -1;
 
-// In the order in which the engine takes them from its queue: std::priority_queue, where nothing
-// comes before anything else but gradients before the next piece.
+// The order of the engine's queue: a std::priority_queue where gradients come before the next piece
+// and all else is equal.
 std::vector<std::int32_t> handed_out(const std::vector<std::int32_t>& handed_in) {
     const auto after = [](std::int32_t a, std::int32_t b) {
         return a == next_piece && b != next_piece;
@@ -56,7 +56,7 @@ class PieceBuilder {
             }
             ready += count;
         }
-        // The rest of backward, if there is any, needs no parameters.
+        // The rest of backward needs no parameters.
         last_ = workload_.backward.empty() ? 0 : workload_.backward.size() - 1;
         close(NextPiece::none);
         return {std::move(result_), same_pieces_};
@@ -65,7 +65,7 @@ class PieceBuilder {
   private:
     enum class NextPiece : std::uint8_t { follows, none };
 
-    // Asked before an operation is added; remembers for which caps the answer is the same.
+    // Asked before an operation is added. Records the caps with the same answer.
     bool is_full() {
         if (result_.pieces == 0 && size_ >= limits_.first) {
             return true;
@@ -101,7 +101,7 @@ class PieceBuilder {
         size_ = Bytes{0};
     }
 
-    // As forward does, module by module, and of each as they are registered.
+    // Forward's order, module by module, and within a module the order of registration.
     [[nodiscard]] std::vector<std::int32_t> in_order_of_use() const {
         std::vector<std::int32_t> order;
         for (auto end = gradients_.rbegin(); end != gradients_.rend();) {

@@ -12,7 +12,7 @@
 namespace bucketwise {
 
 // DDPOptimizer (torch/_dynamo/backends/distributed.py) walks the graph from its end and begins a
-// new piece before an operation once the parameters of the one it is in take this many bytes.
+// new piece before an operation once the parameters of the current piece take this many bytes.
 struct PieceLimits {
     Bytes first = default_first_bucket;  // of the first piece that backward runs
     Bytes cap;                           // of all others: DDP's, of a list the largest
@@ -22,8 +22,8 @@ struct PieceLimits {
     bool operator==(const PieceLimits&) const = default;
 };
 
-// How gradients become ready where a plan's cap changes it: instead of TimedOperation::ready_count
-// and Workload::readiness.
+// Readiness that depends on a plan's cap. It replaces TimedOperation::ready_count and
+// Workload::readiness.
 struct PieceReadiness {
     std::vector<std::int32_t> counts = {};  // by operation of backward
     std::vector<std::int32_t> order = {};   // all gradients
@@ -37,14 +37,14 @@ struct GraphPieces {
     bool operator==(const GraphPieces&) const = default;
 };
 
-// A piece ends with the operation that fills it, and all its gradients are ready then. An operation
-// counts the parameters whose gradients it finishes, and TimedOperation::used_before. What needs no
-// parameters at the beginning of the graph belongs to the last piece.
+// A piece ends with the operation that fills it; all its gradients are ready then. An operation
+// counts the parameters whose gradients it finishes, and TimedOperation::used_before. Operations
+// without parameters at the beginning of the graph belong to the last piece.
 //
-// Autograd's engine hands out a piece's gradients from a heap in which all are equal (they come
-// before the next piece), so in an order of libstdc++'s making: what it puts there is first what
-// the next piece needs, then the parameters in the order in which forward uses them. That holds for
-// pieces that hand a single tensor to one another; branches can put it elsewhere.
+// Autograd's engine hands out a piece's gradients from a heap. All are equal there (they come
+// before the next piece), so their order is libstdc++'s. The next piece is pushed first, then the
+// parameters in forward's order of use. This holds for pieces that pass on a single tensor;
+// branches can change the order.
 GraphPieces ready_in_pieces(const Workload& workload, const PieceLimits& limits);
 
 }  // namespace bucketwise

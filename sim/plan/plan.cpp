@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::size_t dtype_count = every<DType>.size();
 
-// The smallest multiple of `unit` that is no smaller.
+// The smallest multiple of `unit` from `count` on.
 std::int64_t multiple_from(std::int64_t count, std::int64_t unit) {
     return (count + unit - 1) / unit * unit;
 }
@@ -20,8 +20,8 @@ std::int64_t multiple_from(std::int64_t count, std::int64_t unit) {
 // The open bucket of one dtype.
 struct Accumulator {
     Bucket open;
-    Bytes counted;           // of the open bucket, as limits count
-    std::size_t closed = 0;  // buckets this dtype has closed: the index of the current limit
+    Bytes counted;           // of the open bucket, in the unit of limits
+    std::size_t closed = 0;  // closed buckets of this dtype: the index of the current limit
 };
 
 class Planner {
@@ -46,8 +46,8 @@ class Planner {
         close_after(accumulator, counted);
     }
 
-    // What is left open goes last, the dtype that appeared last first: the order in which PyTorch
-    // walks its hash map of accumulators (libstdc++ puts a new key at the front).
+    // Open buckets go last, those of the last new dtype first: PyTorch walks its hash map of
+    // accumulators, where libstdc++ puts a new key at the front.
     BucketPlan finish() {
         for (auto it = appearance_.rbegin(); it != appearance_.rend(); ++it) {
             Accumulator& accumulator = accumulators_[static_cast<std::size_t>(*it)];
@@ -59,7 +59,7 @@ class Planner {
     }
 
   private:
-    // By how much a gradient that joins makes the open bucket larger, as limits count.
+    // The growth of the open bucket by this gradient, in the unit of limits.
     [[nodiscard]] Bytes counted_of(const Accumulator& a, const Gradient& gradient) const {
         if (!policy_.limits_count_elements) {
             return gradient.size();
@@ -89,7 +89,7 @@ class Planner {
         return limited_by_cap(a) ? limits.cap : *limits.first;
     }
 
-    // Records that with another cap this decision would have differed.
+    // Records the caps with the same decision.
     void narrow(const Accumulator& a, const CapRange& same) {
         if (limited_by_cap(a)) {
             plan_.same_plan = common(plan_.same_plan, same);

@@ -1,4 +1,4 @@
-// Bucket plans: how gradients are grouped into buckets, and which caps give the same grouping.
+// Bucket plans: gradients grouped into buckets, and the caps with the same grouping.
 //
 // A policy is a few independent fields; the named strategies (sim/plan/strategy.h) are presets of
 // them. The overshoot rule, one accumulator per dtype and the list of limits follow PyTorch's
@@ -30,11 +30,11 @@ enum class Order : std::uint8_t { forward, reverse, readiness };
 // When a bucket's all-reduce is issued. A scenario asks for one of the first three; the others are
 // DeepSpeed's and Horovod's (sim/frameworks/framework.h).
 enum class LaunchRule : std::uint8_t {
-    in_order,        // as soon as it is full and every earlier bucket has launched
-    as_filled,       // in the order in which buckets become full
+    in_order,        // once it is full and every earlier bucket has launched
+    as_filled,       // once it is full
     after_backward,  // in bucket order, once backward has finished
     next_gradient,   // with the gradient of its dtype that no longer fits; the last ones at the end
-    cycle            // where a thread that looks at fixed intervals finds it
+    cycle            // when a thread that looks at fixed intervals finds it
 };
 
 template <>
@@ -59,17 +59,17 @@ struct PlanPolicy {
     Order order = Order::readiness;
     LaunchRule launch = LaunchRule::in_order;
     BucketLimits limits;
-    // PyTorch when it constructs the reducer, before it knows the readiness order: buckets sorted
-    // by their smallest gradient index, then the list reversed, since backward runs in reverse.
+    // PyTorch's construction of the reducer, before it knows the readiness order: buckets sorted by
+    // their smallest gradient index, then the list reversed, since backward runs in reverse.
     bool reversed_after_sort = false;
-    // Limits are numbers of elements, whatever the dtype: a limit of Bytes{n} then means n of them
-    // (Megatron-LM, DeepSpeed).
+    // Limits are numbers of elements for every dtype: Bytes{n} means n elements (Megatron-LM,
+    // DeepSpeed).
     bool limits_count_elements = false;
-    // A gradient begins in its bucket at a multiple of so many elements, which limits count, too,
-    // and a bucket's size is one of so many (Megatron-LM's distributed optimizer).
+    // Multiples, in elements: of a gradient's place in its bucket (limits count the padding), and
+    // of a bucket's size (Megatron-LM's distributed optimizer).
     std::int64_t gradient_alignment = 1;
     std::int64_t bucket_alignment = 1;
-    // Gradients become ready in pieces of the graph, and join buckets as those make them ready.
+    // Gradients become ready, and join buckets, in pieces of the graph.
     std::optional<PieceLimits> pieces = {};
     bool operator==(const PlanPolicy&) const = default;
 };
@@ -79,23 +79,23 @@ struct Bucket {
     DType dtype = DType::float32;
     Bytes size;
     bool in_place = false;           // its gradients are not copied into it
-    std::vector<Bytes> pieces = {};  // that are reduced one after another; empty: all in one
+    std::vector<Bytes> pieces = {};  // reduced one after another; empty: all in one
     bool operator==(const Bucket&) const = default;
 };
 
-// A place in the last backward: so far into one of its operations, on the device, or so long after
-// the last, whose index is then the number of operations.
+// A place in the last backward: device time into one of its operations, or after the last one
+// (`operation` is then their number).
 struct BackwardPlace {
     std::size_t operation = 0;
     Duration done{0};
     bool operator==(const BackwardPlace&) const = default;
 };
 
-// An all-gather of updated parameters, of which each rank has its share.
+// An all-gather of updated parameters.
 struct ParameterGather {
     Bytes size;  // gathered
-    // In forward: the first operation that reads any of them, and the gather, as a place in
-    // BucketPlan::gathers, that is issued when this one has been waited for, unless it has been.
+    // In forward: the first operation that reads any of them, and the gather (an index into
+    // BucketPlan::gathers) to issue after the wait for this one, unless it was issued before.
     std::size_t needed_by = 0;
     std::optional<std::size_t> next = {};
     bool operator==(const ParameterGather&) const = default;
@@ -104,40 +104,39 @@ struct ParameterGather {
 struct BucketPlan {
     std::vector<Bucket> buckets;  // bucket order: the launch order of LaunchRule::in_order
     CapRange same_plan;           // of BucketLimits::cap; meaningless where no bucket depends on it
-    // With LaunchRule::cycle, where each bucket goes out, later ones no earlier.
+    // With LaunchRule::cycle, the place where each bucket goes out; never falling.
     std::vector<BackwardPlace> departures = {};
-    std::vector<ParameterGather> gathers = {};     // in the order in which they are waited for
+    std::vector<ParameterGather> gathers = {};     // in the order of waiting for them
     std::optional<PieceReadiness> readiness = {};  // with PlanPolicy::pieces
     bool operator==(const BucketPlan&) const = default;
 
-    // When the operations of backward make gradients ready: `workload` tells, unless this plan
-    // does.
+    // This plan's readiness, or else the workload's.
     [[nodiscard]] std::int32_t ready_count(const Workload& workload, std::size_t operation) const {
         return readiness ? readiness->counts[operation] : workload.backward[operation].ready_count;
     }
     [[nodiscard]] const std::vector<std::int32_t>& order_of(const Workload& workload) const {
         return readiness ? readiness->order : workload.readiness;
     }
-    // Whether its step is the same, whatever caps give it.
+    // Whether both plans have the same step.
     [[nodiscard]] bool is_same_step(const BucketPlan& other) const {
         return buckets == other.buckets && readiness == other.readiness;
     }
 };
 
-// Gradients in the order in which they join buckets. `readiness` lists all of them once.
+// The gradients' order of joining buckets. `readiness` lists all of them once.
 std::vector<std::int32_t> joining_order(std::vector<std::int32_t> readiness, Order order);
 
-// Groups all gradients. Each gradient is in exactly one bucket; a bucket holds one dtype; a sparse
-// gradient is alone. `readiness` lists all gradient indices once. Pieces of the graph need the
-// whole workload (asserted).
+// Groups all gradients. Each gradient is in exactly one bucket, a bucket has one dtype, and a
+// sparse gradient is alone. `readiness` lists all gradient indices once. Pieces of the graph need
+// the whole workload (asserted).
 BucketPlan make_plan(const std::vector<Gradient>& gradients,
                      const std::vector<std::int32_t>& readiness, const PlanPolicy& policy);
 BucketPlan make_plan(const Workload& workload, const PlanPolicy& policy);
 
-// The same with buckets that close where somebody says, instead of at limits: `last_of_bucket` says
-// of each gradient, by its index, whether the bucket that it joins takes no more. Closing::strict
-// closes such a bucket when the next gradient of its dtype comes, any other at once. What is never
-// closed goes last, as with limits. Preconditions (asserted): no pieces, limits count bytes.
+// Closes buckets at given places instead of limits: `last_of_bucket` is true, by index, for each
+// gradient that ends its bucket. Closing::strict closes such a bucket when the next gradient of its
+// dtype comes, any other rule at once. Buckets left open go last, as with limits. Preconditions
+// (asserted): no pieces, limits count bytes.
 BucketPlan make_plan_closing_after(const std::vector<Gradient>& gradients,
                                    const std::vector<std::int32_t>& readiness,
                                    const PlanPolicy& policy,

@@ -5,11 +5,9 @@
 #include <fmt/format.h>
 
 namespace bucketwise {
-
 namespace {
 
-// Of a part that is not said.
-constexpr std::int32_t any = 999'999;
+constexpr std::int32_t any = 999'999;  // a part that was left out
 
 }  // namespace
 

@@ -1,6 +1,6 @@
-// Where a bucket size is typed: frameworks, each with a rule of its own
-// (sim/frameworks/framework.h), and wrappers that hand it on to one of them
-// (sim/frameworks/wrapper.h). A scenario may say which it comes from.
+// Places to type a bucket size: frameworks, each with its own rule (sim/frameworks/framework.h),
+// and wrappers, which hand the size on to PyTorch (sim/frameworks/wrapper.h). A scenario may name
+// the place it comes from.
 #pragma once
 
 #include <array>
@@ -15,7 +15,7 @@
 namespace bucketwise {
 
 enum class SettingPlace : std::uint8_t {
-    // Frameworks, as Framework has them.
+    // Frameworks, in the order of Framework.
     pytorch_ddp,
     megatron_lm,
     megatron_distributed_optimizer,
@@ -69,7 +69,7 @@ inline constexpr auto names_of<Framework> = names("pytorch_ddp", "megatron_lm",
                                                   "megatron_distributed_optimizer",
                                                   "deepspeed_zero1", "deepspeed_zero2", "horovod");
 
-// The framework that a place is; none: a wrapper.
+// Empty: the place is a wrapper.
 constexpr std::optional<Framework> framework_at(SettingPlace place) {
     const auto index = static_cast<std::size_t>(place);
     return index < names_of<Framework>.size() ? std::optional(static_cast<Framework>(place))
@@ -83,9 +83,16 @@ struct FrameworkVersion {
     auto operator<=>(const FrameworkVersion&) const = default;
 };
 
+// The first version with the simulated rule. Older ones are refused.
+constexpr FrameworkVersion oldest_version(Framework framework) {
+    constexpr std::array<FrameworkVersion, names_of<Framework>.size()> oldest{
+        {{1, 13, 0}, {0, 12, 0}, {0, 12, 0}, {0, 14, 3}, {0, 14, 3}, {0, 23, 0}}};
+    return oldest[static_cast<std::size_t>(framework)];
+}
+
 std::string version_text(const FrameworkVersion& version);
 
-// The three numbers of "0.14.2"; "0.14" is its last patch. None where it is no version.
+// "0.14.3" as three numbers; "0.14" as its last patch. Empty: no version.
 std::optional<FrameworkVersion> version_from(std::string_view text);
 
 }  // namespace bucketwise

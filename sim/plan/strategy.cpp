@@ -28,9 +28,9 @@ constexpr std::array<Preset, every<Strategy>.size()> presets{{
     {Closing::strict, Order::forward, LaunchRule::as_filled, true},       // python_async
 }};
 
-// The reducer groups parameters when it is constructed, in forward order, and again once it has
-// seen the readiness order. With find_unused_parameters it never regroups; without it and without a
-// list of caps the construction puts everything into one bucket. With static_graph it looks for
+// The reducer groups parameters at construction, in forward order, and again once it has seen the
+// readiness order. With find_unused_parameters it never regroups. Without it and without a list of
+// caps, construction puts everything into one bucket. With static_graph the reducer looks for
 // unused parameters in the first iteration only, and regroups.
 bool looks_for_unused(const SyncRequest& request) {
     return request.find_unused_parameters && !request.static_graph;

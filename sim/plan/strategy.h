@@ -34,7 +34,7 @@ inline constexpr auto names_of<Strategy> = names("none", "naive", "flat", "overl
                                                  "ddp", "ddp_first_iteration", "python_sync",
                                                  "python_async");
 
-// What each of them is, in a line, as --help lists them.
+// One line for each, for --help.
 inline constexpr std::array<std::string_view, names_of<Strategy>.size()> strategy_texts{
     "no communication: the floor of the others",
     "one all-reduce per gradient, after backward",
@@ -46,8 +46,7 @@ inline constexpr std::array<std::string_view, names_of<Strategy>.size()> strateg
     "PyTorch's compare_ddp benchmark, all-reduces after backward",
     "the same, each all-reduce as its bucket fills"};
 
-// Whether PyTorch's DistributedDataParallel does the work, with a default cap and buffers of its
-// own.
+// Whether PyTorch's DistributedDataParallel does the work, with its default cap and its buffers.
 constexpr bool is_ddp(Strategy strategy) {
     return strategy == Strategy::ddp || strategy == Strategy::ddp_first_iteration;
 }
@@ -63,15 +62,15 @@ inline constexpr std::array other_names_of<CommHook>{
     OtherName<CommHook>{"float16", CommHook::fp16}, OtherName<CommHook>{"half", CommHook::fp16},
     OtherName<CommHook>{"bfloat16", CommHook::bf16}};
 
-// ZeRO stage 1: each rank updates its part of the parameters, which all then get in one all-gather,
-// or from one rank after another by a broadcast of its part, flattened before and copied out of
-// after, as in CS336's assignment.
+// ZeRO stage 1: each rank updates its part of the parameters. All ranks then get the parts in one
+// all-gather, or by a broadcast from one rank after another, flattened before and copied out after,
+// as in CS336's assignment.
 enum class ShardedOptimizer : std::uint8_t { all_gather, broadcast };
 
 template <>
 inline constexpr auto names_of<ShardedOptimizer> = names("all_gather", "broadcast");
 
-// What a user says about synchronisation. Where a field is left out, the strategy decides.
+// A user's choices of synchronisation. The strategy decides the fields left out.
 struct SyncRequest {
     Strategy strategy = Strategy::ddp;
     Cap bucket_cap;
@@ -91,62 +90,62 @@ struct SyncRequest {
     std::optional<Closing> closing;
     std::optional<Order> order;
     std::optional<LaunchRule> launch;
-    // Where the step comes from, and so where its bucket size is typed; none: not said.
+    // The origin of the step, where its bucket size is typed; none: unknown.
     std::optional<SettingPlace> framework = {};
     std::optional<FrameworkVersion> framework_version = {};
     bool operator==(const SyncRequest&) const = default;
 };
 
-// What the compute stream waits for beside the end of backward.
+// When the compute stream waits for reductions.
 enum class ComputingWaits : std::uint8_t {
-    at_the_end,  // nothing: what is reduced is waited for after backward
-    for_others,  // before a bucket goes out: for all that went out before it
-    at_once      // after a bucket went out: for it
+    at_the_end,  // after backward
+    for_others,  // before a bucket goes out, for all earlier buckets, too
+    at_once      // after a bucket went out, for that bucket
 };
 
-// What the communication stream does to a bucket besides reducing it, in passes over all of it,
-// each of which reads and writes as many bytes.
+// Additional work of the communication stream on a bucket: passes over all of it. Each pass reads
+// and writes the bucket's bytes.
 struct StreamPasses {
     double of_one = 0;      // a bucket of a single gradient
     double of_several = 0;  // any other
     bool operator==(const StreamPasses&) const = default;
 };
 
-// What frameworks other than PyTorch do; as it is here, what PyTorch does.
+// How other frameworks synchronise. The defaults are PyTorch's.
 struct FrameworkSync {
     CollectiveKind reduction = CollectiveKind::all_reduce;  // of a bucket
-    std::optional<DType> reduced_as = {};  // what buckets hold; none: their gradients' dtype
+    std::optional<DType> reduced_as = {};  // the dtype of buckets; none: their gradients' dtype
     bool adds_into_bucket = false;         // copies in add to what is there
-    // Before a bucket goes out, on the compute stream: half a pass over it, whose result the host
-    // waits for, and a whole one.
+    // On the compute stream, before a bucket goes out: half a pass over it, with the host waiting
+    // for the result, and a whole pass.
     bool checks_at_launch = false;
     bool scales_at_launch = false;
     StreamPasses passes = {};
     ComputingWaits wait = ComputingWaits::at_the_end;
     bool host_waits = false;          // once the buckets are reduced, until the device is idle
     bool every_micro_step = false;    // reduces gradients
-    std::vector<Bytes> gathers = {};  // of parameters, after the optimizer, one after another
+    std::vector<Bytes> gathers = {};  // all-gathers of parameters after the optimizer, in order
     bool gathers_in_forward = false;  // BucketPlan::gathers, else after the optimizer
     bool operator==(const FrameworkSync&) const = default;
 };
 
-// What the program builder needs to know.
+// The program builder's input.
 struct SyncSettings {
     bool communicates = true;
     PlanPolicy policy;
     bool copies_in = false;         // into the bucket; with views this is the division in place
-    bool copies_at_launch = false;  // those in: of a whole bucket when it goes out, not one by one
+    bool copies_at_launch = false;  // copies a whole bucket in when it goes out, not one by one
     bool copies_back = false;       // out of the bucket, after its all-reduce
     bool fused_copies = false;  // a bucket's copies are one launch each way, with the hook's casts
-    bool batched_copies = false;  // the same without what else is done to the bucket
+    bool batched_copies = false;  // as above, without the hook's casts and the division
     CommHook comm_hook = CommHook::none;
-    // What a hook has cast is cast back as soon as it is reduced, on a stream of its own, where
-    // host and device are apart: PyTorch's fut.then(decompress).
+    // A hook's casts are undone as soon as a bucket is reduced, on a separate stream, where host
+    // and device are apart: PyTorch's fut.then(decompress).
     bool casts_back_beside = false;
     bool broadcasts_buffers = false;  // at the start of forward
     bool reduces_unused_map = false;  // an int32 per parameter, all-reduced after the last bucket
     std::optional<ShardedOptimizer> sharded_optimizer = {};
-    // Where the workload's operations ask for it: BatchNorm's statistics, in every micro-step.
+    // BatchNorm's statistics, in every micro-step, where the workload's operations need it.
     bool exchanges_statistics = false;
     FrameworkSync framework = {};
     bool operator==(const SyncSettings&) const = default;
@@ -154,29 +153,28 @@ struct SyncSettings {
 
 SyncSettings settings_for(const SyncRequest& request);
 
-// The same of ranks that replay the step: they cast back where they compute.
+// For ranks that replay the step: they cast back where they compute.
 SyncSettings settings_of_replay(const SyncRequest& request);
 
 // Whether the strategy's buckets depend on a cap that a sweep can vary.
 bool has_cap(const SyncRequest& request);
 
-// The smallest cap that can be named. torch.compile refuses those below its first piece's 1 MiB.
+// The smallest cap that can be named. torch.compile refuses caps below its first piece's 1 MiB.
 Bytes least_cap(const SyncRequest& request);
 
-// That cap; none where they do not.
+// The cap of the strategy's buckets; Cap::none() where they have none.
 Cap cap_of(const SyncRequest& request);
 
-// The request with this cap, where it has one; else as it is.
+// The request with this cap; unchanged where it has none.
 SyncRequest with_cap(SyncRequest request, Cap cap);
 
-// The request with one cap, the framework's default, in the place of a list of caps, if it names
-// one.
+// The request without a list of caps: the framework's default cap takes its place.
 SyncRequest without_list(SyncRequest request);
 
-// Does anybody but the framework say at which sizes buckets close?
+// Whether the request sets a cap, a first bucket or a list of caps.
 bool names_caps(const SyncRequest& request);
 
-// The request to a framework that is left at its default: no cap, no first bucket, no list.
+// The request with the framework's defaults: no cap, no first bucket, no list.
 SyncRequest without_caps(SyncRequest request);
 
 }  // namespace bucketwise

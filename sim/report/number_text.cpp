@@ -27,9 +27,19 @@ std::string three_digits(double value) {
         return fmt::format("{}", value + 0.0);
     }
     constexpr int digits = 3;
-    // Of the rounded number: 9.996 is 10.0.
+    // Digits of the rounded number: 9.996 is 10.0.
     const int before = static_cast<int>(std::floor(std::log10(size * (1 + 0.5e-3)))) + 1;
     return fmt::format("{:.{}f}", value, std::clamp(digits - before, 0, 9));
+}
+
+std::string ms_text(Duration time) {
+    return three_digits(to_ms(time)) + " ms";
+}
+
+double share_of(Duration part, Duration whole) {
+    return whole.count() == 0
+               ? 0.0
+               : static_cast<double>(part.count()) / static_cast<double>(whole.count());
 }
 
 std::string percent_text(double share) {
@@ -77,6 +87,28 @@ std::string waiting_text(double seconds) {
     return seconds < 2 * hour
                ? counted(static_cast<long long>(std::ceil(seconds / minute)), "minute")
                : counted(static_cast<long long>(std::ceil(seconds / hour)), "hour");
+}
+
+std::string text_table(const std::vector<TextColumn>& columns,
+                       const std::vector<std::vector<std::string>>& rows) {
+    std::vector<std::string> lines(rows.size() + 1);
+    for (std::size_t column = 0; column < columns.size(); ++column) {
+        const auto& [heading, least, left] = columns[column];
+        std::size_t width = std::max(least, heading.size());
+        for (const std::vector<std::string>& row : rows) {
+            width = std::max(width, row[column].size());
+        }
+        for (std::size_t line = 0; line < lines.size(); ++line) {
+            const std::string& cell = line == 0 ? heading : rows[line - 1][column];
+            lines[line] +=
+                left ? fmt::format("  {:<{}}", cell, width) : fmt::format("  {:>{}}", cell, width);
+        }
+    }
+    std::string text;
+    for (const std::string& line : lines) {
+        text += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
+    }
+    return text;
 }
 
 }  // namespace bucketwise

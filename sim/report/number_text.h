@@ -1,16 +1,26 @@
-// Numbers and sentences as people read them: three digits are all that a prediction or a
-// measurement has.
+// Numbers, sentences and tables as people read them. Predictions and measurements have three
+// digits.
 #pragma once
 
 #include <cstddef>
 #include <string>
+#include <string_view>
+#include <vector>
+
+#include "sim/base/units.h"
 
 namespace bucketwise {
 
 // "0.0123", "1.23", "12.3", "123", "1234": never fewer than the digits before the point.
 std::string three_digits(double value);
 
-// A share as percent: "0.4 %", "3.2 %", "15 %"; "less than 0.1 %" where that would read as nothing.
+// "12.3 ms".
+std::string ms_text(Duration time);
+
+// 0 where there is no whole.
+double share_of(Duration part, Duration whole);
+
+// A share in percent: "0.4 %", "3.2 %", "15 %"; "less than 0.1 %" in place of "0.0 %".
 // Precondition: not negative.
 std::string percent_text(double share);
 
@@ -21,10 +31,21 @@ std::string percent_range_text(double low, double high);
 // "1 round", "2 rounds".
 std::string counted(long long count, const std::string& noun);
 
-// Broken into lines of at most so many characters, at spaces.
+// Breaks at spaces into lines of at most so many characters.
 std::string wrapped(const std::string& text, std::size_t columns = 100);
 
 // "40 seconds", "3 minutes", "2 hours", rounded up.
 std::string waiting_text(double seconds);
+
+struct TextColumn {
+    std::string heading;
+    std::size_t width = 0;  // at least; a column is as wide as its widest cell
+    bool left = false;      // aligned to the left, else to the right
+};
+
+// A line of headings and a line for each row, two spaces between columns. Each row has a cell for
+// each column.
+std::string text_table(const std::vector<TextColumn>& columns,
+                       const std::vector<std::vector<std::string>>& rows);
 
 }  // namespace bucketwise

@@ -11,6 +11,7 @@
 #include "sim/base/json_output.h"
 #include "sim/base/transformed.h"
 #include "sim/plan/strategy.h"
+#include "sim/report/number_text.h"
 #include "sim/report/prediction_json.h"
 
 namespace bucketwise {
@@ -18,12 +19,12 @@ namespace {
 
 constexpr std::size_t most_shown = 12;  // of a list in the text
 
-// "1, 2.5, 3" of caps, as typed.
+// Caps as typed: "1, 2.5, 3".
 std::string typed_list(const std::vector<Bytes>& caps) {
     return fmt::format("{}", fmt::join(transformed(caps, typed_mib), ", "));
 }
 
-// "1.5, 25, ... (3 more)": sizes in MiB, rounded; what is left out at the end is counted.
+// Rounded sizes in MiB, the last ones counted: "1.5, 25, ... (3 more)".
 std::string rounded_list(const std::vector<Bytes>& sizes) {
     const std::vector<double> mib = transformed(sizes, to_mib);
     const auto shown = std::span(mib).first(std::min(mib.size(), most_shown));
@@ -45,17 +46,17 @@ std::string what_is(const ExpressiblePlan& plan) {
         case PlanKind::list_of_two:
             return fmt::format("best list of two caps, {} MiB", typed_list(plan.caps));
         case PlanKind::cap_list:
-            return fmt::format("list of {} cap{}", plan.caps.size(),
-                               plan.caps.size() == 1 ? "" : "s");
+            return "list of " + counted(std::ssize(plan.caps), "cap");
     }
     return {};
 }
 
-std::string row(const std::string& what, std::size_t buckets, Duration step, double gap) {
+std::vector<std::string> row(const std::string& plan, std::size_t buckets, Duration step,
+                             double gap) {
     constexpr double shown_as_none = 5e-7;  // a picosecond of rounding is no "-0.0000 %"
     gap = std::abs(gap) < shown_as_none ? 0.0 : gap;
-    return fmt::format("  {:>44} {:>8} {:>12.3f} {:>10.4f} %\n", what,
-                       buckets == 0 ? "" : fmt::format("{}", buckets), to_ms(step), 100 * gap);
+    return {plan, buckets == 0 ? "" : std::to_string(buckets), fmt::format("{:.3f}", to_ms(step)),
+            fmt::format("{:.4f} %", 100 * gap)};
 }
 
 std::string typed(const Scenario& scenario, const OptimalPlan& optimum) {
@@ -86,17 +87,19 @@ Json gap(const OptimalPlan& optimum, const ExpressiblePlan& plan) {
 std::string optimal_text(const Scenario& scenario, const OptimalPlan& optimum) {
     const Duration step = optimum.evaluation.times.step();
     const std::vector<Bytes>& sizes = optimum.evaluation.bucket_bytes;
-    std::string text = fmt::format("\n  {}: {:.3f} ms per step. Its {} bucket{} hold{} {} MiB.\n",
+    std::string text = fmt::format("\n  {}: {:.3f} ms per step. Its {} hold{} {} MiB.\n",
                                    optimum.proved ? "Optimal plan, proved" : "Best plan found",
-                                   to_ms(step), sizes.size(), sizes.size() == 1 ? "" : "s",
+                                   to_ms(step), counted(std::ssize(sizes), "bucket"),
                                    sizes.size() == 1 ? "s" : "", rounded_list(sizes));
-    text += fmt::format("\n  {:>44} {:>8} {:>12} {:>12}\n", "plan", "buckets", "step (ms)", "gap");
+    std::vector<std::vector<std::string>> rows;
     for (const ExpressiblePlan& other : optimum.others) {
-        text += row(what_is(other), other.buckets, other.step, gap_to(optimum, other.step));
+        rows.push_back(row(what_is(other), other.buckets, other.step, gap_to(optimum, other.step)));
     }
-    text += row(optimum.proved ? "optimum" : "best found", sizes.size(), step, 0);
-    text += row("bound: no plan is faster", 0, optimum.bound, gap_to(optimum, optimum.bound));
-    text += fmt::format("\n{}", typed(scenario, optimum));
+    rows.push_back(row(optimum.proved ? "optimum" : "best found", sizes.size(), step, 0));
+    rows.push_back(
+        row("bound: no plan is faster", 0, optimum.bound, gap_to(optimum, optimum.bound)));
+    text += "\n" + text_table({{"plan", 44}, {"buckets"}, {"step (ms)", 11}, {"gap", 11}}, rows) +
+            "\n" + typed(scenario, optimum);
     for (const std::string& note : optimum.notes) {
         text += fmt::format("  Note: {}.\n", note);
     }

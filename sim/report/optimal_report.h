@@ -9,13 +9,13 @@
 
 namespace bucketwise {
 
-// The optimum, the bound, and a table of what else can be asked for, by how much each is slower.
+// The optimum, the bound, and a table of other plans with their gaps to the optimum.
 std::string optimal_text(const Scenario& scenario, const OptimalPlan& optimum);
 
 // Keys: step_ms, forward_ms, backward_ms, bucket_bytes in launch order, bound_ms, proved,
 // bucket_cap_mib_list (null where no list gives the plan), gaps: a list of plan, step_ms, gap (a
-// share of the optimum's step), buckets, and bucket_cap_mib or bucket_cap_mib_list where there is
-// something to type; notes.
+// share of the optimum's step), buckets, and bucket_cap_mib or bucket_cap_mib_list where one can be
+// typed; notes.
 Json to_json(const OptimalPlan& optimum);
 
 }  // namespace bucketwise

@@ -50,7 +50,7 @@ class TraceWriter {
   private:
     static std::int64_t process_id(std::int32_t rank) { return std::int64_t{rank} + 1; }
     static int track_id(Track track) { return static_cast<int>(track); }
-    // One for each side stream, from 1 on.
+    // A track for each side stream, from 1 on.
     static std::int64_t side_track_id(std::size_t stream) {
         return track_id(Track::side) + static_cast<std::int64_t>(stream) - 1;
     }
@@ -68,7 +68,7 @@ class TraceWriter {
         return process * most_tracks + track;
     }
 
-    // Viewers count in nanoseconds: slices that follow one another must still do so there.
+    // Viewers count in nanoseconds: consecutive slices must stay consecutive there.
     static constexpr double ns_per_us = 1e3;
     static std::int64_t to_ns(Duration time) {
         return std::chrono::round<std::chrono::nanoseconds>(time).count();
@@ -136,8 +136,8 @@ class TraceWriter {
         }
     }
 
-    // A host that runs ahead issues a step while the device still runs one before it, and during
-    // this one a later step's: that is shown, as a profiler would.
+    // A host that runs ahead issues a later step during this one. The trace shows that, as a
+    // profiler would.
     void add_folded(const Span& span) {
         std::int64_t ahead = std::max<std::int64_t>(0, (step_ - span.start - Duration{1}) / step_);
         Span shown = span;
@@ -195,23 +195,18 @@ class TraceWriter {
         return "after " + operations[static_cast<std::size_t>(place.operation)].name;
     }
 
-    // What is done to a group's parameters or gradients; empty: nothing.
-    [[nodiscard]] std::string group_copy_name(const Instruction& instruction) const {
-        if (groups_.empty() || !is_copy(instruction.kind)) {
-            return {};
-        }
-        const std::string& group = groups_[static_cast<std::size_t>(instruction.subject)];
-        return instruction.kind == InstructionKind::pack     ? "copy in: " + group
-               : instruction.kind == InstructionKind::unpack ? "copy out: " + group
-                                                             : "gradients in place: " + group;
-    }
-
     [[nodiscard]] std::string instruction_name(std::size_t index) const {
         const Instruction& instruction = program_.instructions[index];
         const auto subject = static_cast<std::size_t>(instruction.subject);
-        if (std::string name = group_copy_name(instruction); !name.empty()) {
-            return name;
+        if (!groups_.empty() && is_copy(instruction.kind)) {
+            return (instruction.kind == InstructionKind::pack     ? "copy in: "
+                    : instruction.kind == InstructionKind::unpack ? "copy out: "
+                                                                  : "gradients in place: ") +
+                   groups_[subject];
         }
+        const auto bucket = [&](const char* what) {
+            return fmt::format("{} bucket {}", what, subject);
+        };
         switch (instruction.kind) {
             case InstructionKind::copy_buffers:
                 return "copy buffers";
@@ -222,21 +217,21 @@ class TraceWriter {
             case InstructionKind::copy_in:
                 return "into bucket: " + workload_.gradients[subject].name;
             case InstructionKind::pack:
-                return fmt::format("pack bucket {}", subject);
+                return bucket("pack");
             case InstructionKind::check:
-                return fmt::format("check bucket {}", subject);
+                return bucket("check");
             case InstructionKind::scale:
-                return fmt::format("scale bucket {}", subject);
+                return bucket("scale");
             case InstructionKind::cast_down:
-                return fmt::format("compress bucket {}", subject);
+                return bucket("compress");
             case InstructionKind::launch:
                 return "launch " + collective_name(subject);
             case InstructionKind::wait:
                 return "wait for " + collective_name(subject);
             case InstructionKind::cast_up:
-                return fmt::format("decompress bucket {}", subject);
+                return bucket("decompress");
             case InstructionKind::unpack:
-                return fmt::format("unpack bucket {}", subject);
+                return bucket("unpack");
             case InstructionKind::copy_back:
                 return "out of bucket: " + workload_.gradients[subject].name;
             case InstructionKind::optimizer:

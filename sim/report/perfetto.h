@@ -10,7 +10,7 @@
 
 namespace bucketwise {
 
-// A slice of a track that was seen elsewhere: measured, or traced.
+// A slice of a measured or traced track.
 struct TraceSlice {
     std::string name;
     Duration begin{0};  // from the start of the step
@@ -24,7 +24,7 @@ struct TraceTrack {
     bool operator==(const TraceTrack&) const = default;
 };
 
-// A real step, to be shown beside the simulated one.
+// A real step, shown beside the simulated one.
 struct TraceProcess {
     std::string name;
     std::vector<TraceTrack> tracks;
@@ -33,13 +33,13 @@ struct TraceProcess {
 
 // Chrome trace event JSON: one process per rank with a track each for host, compute stream and
 // communication stream; buckets labelled with number and size; a flow from the operation that
-// completes a bucket to its all-reduce. Each process of `beside` follows, with the tracks it has;
-// slices of theirs that begin before an earlier one has ended begin there. Times in microseconds
-// from the start of the step, which all processes share; a host that is then some steps ahead is
-// shown with what it issues meanwhile, which says of how many steps later it is. No process and no
-// thread has number 0, which Perfetto takes for the idle one, and no two threads have the same.
-// `simulation` is the recorded run of `program`. Of a sharded step `groups` are the names of those
-// whose parameters move, in the place of buckets, and a second communication stream has a track.
+// completes a bucket to its all-reduce. The processes of `beside` follow with their tracks; a slice
+// of theirs that overlaps an earlier one begins at its end. Times are in microseconds from the
+// start of the step, for all processes. A host that runs some steps ahead is shown with the
+// instructions that it issues meanwhile, labelled with the number of steps. Processes and threads
+// are numbered from 1, as Perfetto takes 0 for the idle one, and no two threads share a number.
+// `simulation` is the recorded run of `program`. For a sharded step `groups` are the names of its
+// groups of parameters, in place of buckets, and a second communication stream has a track.
 std::string perfetto_trace(const std::string& name, const StepInput& input, const Program& program,
                            const Simulation& simulation,
                            const std::vector<TraceProcess>& beside = {},

@@ -3,7 +3,6 @@
 #include <cmath>
 
 #include "sim/base/json_output.h"
-#include "sim/report/memory_json.h"
 #include "sim/report/report.h"
 #include "sim/report/verdict.h"
 
@@ -11,15 +10,10 @@ namespace bucketwise {
 namespace {
 
 Json row_json(const Evaluation& evaluation) {
-    Json json{{"bucket_cap_mib", mib_or_null(evaluation.cap.size())},
-              {"buckets", evaluation.bucket_bytes.size()},
-              {"bucket_bytes", json_list(evaluation.bucket_bytes, byte_count)},
-              {"step_ms", to_ms(evaluation.times.step())},
-              {"forward_ms", to_ms(evaluation.times.forward)},
-              {"backward_ms", to_ms(evaluation.times.backward)},
-              {"optimizer_ms", to_ms(evaluation.times.optimizer)},
-              {"communication_ms", to_ms(evaluation.communication)},
-              {"exposed_communication_ms", to_ms(evaluation.exposed)}};
+    Json json = times_json(evaluation.times, evaluation.communication, evaluation.exposed);
+    json["bucket_cap_mib"] = mib_or_null(evaluation.cap.size());
+    json["buckets"] = evaluation.bucket_bytes.size();
+    json["bucket_bytes"] = json_list(evaluation.bucket_bytes, byte_count);
     if (evaluation.confidence) {
         const StepConfidence& confidence = *evaluation.confidence;
         add_optional(json, "step_interval_ms", confidence.interval, [](const StepInterval& of) {
@@ -58,7 +52,8 @@ Json setting_json(const FrameworkSetting& setting) {
     json["ideal_step_ms"] = to_ms(setting.ideal);
     json["ideal"] = setting.ideal_is_optimum ? "optimum" : "best simulated";
     json["assumes"] = rule.assumes;
-    json["versions"] = {version_text(rule.since), version_text(rule.newest)};
+    json["versions"] = {version_text(oldest_version(setting.use.framework)),
+                        version_text(rule.newest)};
     json["default"] = choice(setting, setting.framework_default);
     json["default"][key] = number(setting.framework_default.value.value_or(0));
     add_unless_empty(json, "typed_elsewhere", setting.typed_elsewhere);
@@ -71,22 +66,9 @@ Json setting_json(const FrameworkSetting& setting) {
     return json;
 }
 
-Json settings_json(const std::vector<FrameworkSetting>& settings) {
-    Json json = Json::object();
-    for (const FrameworkSetting& setting : settings) {
-        json[std::string(name_of(setting.use.framework))] = setting_json(setting);
-    }
-    return json;
-}
-
-Json wrappers_json(const std::vector<WrapperSetting>& wrappers) {
-    Json json = Json::object();
-    for (const WrapperSetting& wrapper : wrappers) {
-        Json& one = json[std::string(name_of(wrapper.place))];
-        one["typed"] = wrapper.typed;
-        add_optional(one, "bucket_cap_mib", wrapper.mib, [](double mib) { return mib; });
-        one["notes"] = wrapper.notes;
-    }
+Json wrapper_json(const WrapperSetting& wrapper) {
+    Json json{{"typed", wrapper.typed}, {"notes", wrapper.notes}};
+    add_optional(json, "bucket_cap_mib", wrapper.mib);
     return json;
 }
 
@@ -119,6 +101,34 @@ Json mib_or_null(const std::optional<Bytes>& cap) {
     return cap ? Json(typed_mib(*cap)) : Json(nullptr);
 }
 
+Json times_json(const StepTimes& times, Duration communication, Duration exposed) {
+    return {
+        {"step_ms", to_ms(times.step())},           {"forward_ms", to_ms(times.forward)},
+        {"backward_ms", to_ms(times.backward)},     {"optimizer_ms", to_ms(times.optimizer)},
+        {"communication_ms", to_ms(communication)}, {"exposed_communication_ms", to_ms(exposed)}};
+}
+
+Json to_json(const Binding& binding) {
+    return {{"compute_ms", to_ms(binding.compute)},
+            {"communication_ms", to_ms(binding.communication)},
+            {"launch_ms", to_ms(binding.launch)}};
+}
+
+Json to_json(const MemoryNeed& need) {
+    Json json{{"parameters_bytes", need.parameters.count},
+              {"gradients_bytes", need.gradients.count},
+              {"buckets_bytes", need.buckets.count},
+              {"cast_buckets_bytes", need.hook_copies.count},
+              {"most_bytes", need.most().count}};
+    add_optional(json, "optimizer_state_bytes", need.optimizer_state, byte_count);
+    add_optional(json, "activations_bytes", need.activations, byte_count);
+    if (need.device) {
+        json["device_bytes"] = need.device->count;
+        json["fits"] = need.fits();
+    }
+    return json;
+}
+
 Json to_json(const Scenario& scenario, const Prediction& prediction, const SettingAdvice& settings,
              const PriorEnds& ends) {
     const Evaluation& best = prediction.chosen();
@@ -135,16 +145,16 @@ Json to_json(const Scenario& scenario, const Prediction& prediction, const Setti
               {"plateau_mib",
                {mib_or_null(prediction.sweep[prediction.plateau_low].cap.size()),
                 mib_or_null(prediction.sweep[prediction.plateau_high].cap.size())}},
-              {"binding",
-               {{"compute_ms", to_ms(prediction.binding.compute)},
-                {"communication_ms", to_ms(prediction.binding.communication)},
-                {"launch_ms", to_ms(prediction.binding.launch)}}},
+              {"binding", to_json(prediction.binding)},
               {"every_plan", prediction.every_plan},
               {"sweep", json_list(prediction.sweep, row_json)},
-              {"settings", settings_json(settings.frameworks)},
-              {"notes", notes_of(scenario, prediction)}};
-    if (!settings.wrappers.empty()) {
-        json["wrappers"] = wrappers_json(settings.wrappers);
+              {"settings", Json::object()},
+              {"notes", notes_of(scenario, prediction.notes)}};
+    for (const FrameworkSetting& setting : settings.frameworks) {
+        json["settings"][std::string(name_of(setting.use.framework))] = setting_json(setting);
+    }
+    for (const WrapperSetting& wrapper : settings.wrappers) {
+        json["wrappers"][std::string(name_of(wrapper.place))] = wrapper_json(wrapper);
     }
     if (!ends.link.empty()) {
         json["link_preset"] = {{"name", scenario.link.preset},

@@ -8,23 +8,24 @@
 #include "sim/frameworks/framework_advice.h"
 #include "sim/predict/percentiles.h"
 #include "sim/predict/prediction.h"
+#include "sim/scenario/memory_need.h"
 #include "sim/scenario/scenario.h"
 
 namespace bucketwise {
 
-// Of what to_json() of a prediction gives; counts up when a key changes what it means or goes.
+// The format of to_json() of a prediction. It counts up when a key goes or changes its meaning.
 constexpr int prediction_format = 2;
 
 // Keys: format; verdict with advice (set_cap, keep_default, no_choice, withheld), text and, with
-// set_cap, saved_95, the shares of the default's step between which 95 % of cases lie; scenario,
-// strategy, ranks, link, best, default, keep_default, configured (only where the
-// scenario names a cap or a first bucket), plateau_mib, binding, every_plan, sweep, settings,
-// notes. A row holds bucket_cap_mib (null without a cap), same_plan_mib, buckets, bucket_bytes in
-// launch order, times in ms, and, where there is something to draw (confidence.h),
-// step_interval_ms, which holds 95 % of steps, and expected_regret. `settings` and link_preset
-// (only where there are ends) hold what was asked for beside the prediction; with_ddp, of another
-// strategy than DDP's, is the same step with DDP; notes are its own and the scenario's caveats.
-// With --plan optimal the program adds `optimal` (optimal_report.h).
+// set_cap, saved_95, the shares of the default's step that enclose 95 % of cases; scenario,
+// strategy, ranks, link, best, default, keep_default, configured (only where the scenario names a
+// cap or a first bucket), plateau_mib, binding, every_plan, sweep, settings, notes. A row holds
+// bucket_cap_mib (null without a cap), same_plan_mib, buckets, bucket_bytes in launch order, times
+// in ms, and, where something varies (confidence.h), step_interval_ms, which holds 95 % of steps,
+// and expected_regret. `settings` and link_preset (only where there are ends) hold the settings and
+// preset ends that were asked for; with_ddp is the same step with DDP, for other strategies; notes
+// are the prediction's and the scenario's caveats. With --plan optimal the program adds `optimal`
+// (optimal_report.h).
 Json to_json(const Scenario& scenario, const Prediction& prediction,
              const SettingAdvice& settings = {}, const PriorEnds& ends = {});
 
@@ -34,5 +35,12 @@ Json to_json(const PercentileTable& table);
 
 // The number of MiB to type for a cap; null without one.
 Json mib_or_null(const std::optional<Bytes>& cap);
+
+Json times_json(const StepTimes& times, Duration communication, Duration exposed);
+Json to_json(const Binding& binding);
+
+// The known parts in bytes; the most at one time, and, where the device's memory is known, whether
+// it fits.
+Json to_json(const MemoryNeed& need);
 
 }  // namespace bucketwise

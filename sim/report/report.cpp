@@ -12,48 +12,26 @@ namespace {
 
 constexpr std::size_t longest_typed = 64;  // in one line of the report
 
-double percent_of(Duration part, Duration whole) {
-    return whole.count() == 0
-               ? 0.0
-               : 100 * static_cast<double>(part.count()) / static_cast<double>(whole.count());
-}
-
-std::string ms_text(Duration duration) {
-    return three_digits(to_ms(duration)) + " ms";
-}
-
-std::string cap_text(const Evaluation& e) {
-    return bucket_cap_text(e.cap.size());
-}
-
-// What is predicted, of what.
-std::string subject_text(const Scenario& scenario) {
-    return fmt::format("{}: {}, {}, {} over {}\n", scenario.name, name_of(scenario.sync.strategy),
-                       counted(scenario.group.ranks, "rank"), name_of(scenario.link.algorithm),
-                       scenario.link.name);
-}
-
-// Why no cap is better than another, where it is plain to see.
+// Why no cap is better than another, where the reason is plain.
 std::string indifference_reason(const Prediction& prediction) {
     const std::vector<Evaluation>& sweep = prediction.sweep;
     const auto negligible = [](const Evaluation& e) {
-        return static_cast<double>(e.exposed.count()) <=
-               plateau_tolerance * static_cast<double>(e.times.step().count());
+        return share_of(e.exposed, e.times.step()) <= plateau_tolerance;
     };
     const Evaluation& best = sweep[prediction.best];
     if (best.communication == Duration{0}) {
-        return ", as nothing is communicated";
+        return ", because nothing is communicated";
     }
     if (2 * prediction.binding.launch > best.times.step()) {
-        return ", as launching takes most of the step";
+        return ", because launching takes most of the step";
     }
-    if (std::all_of(sweep.begin(), sweep.end(), negligible)) {
-        return ", as communication is hidden behind computing";
+    if (std::ranges::all_of(sweep, negligible)) {
+        return ", because communication is hidden behind computing";
     }
-    if (std::all_of(sweep.begin(), sweep.end(), [&](const Evaluation& e) {
+    if (std::ranges::all_of(sweep, [&](const Evaluation& e) {
             return e.bucket_bytes.size() == best.bucket_bytes.size();
         })) {
-        return ", as they all give as many buckets";
+        return ", because all give equally many buckets";
     }
     return "";
 }
@@ -68,11 +46,11 @@ std::string confidence_text(const Prediction& prediction) {
             three_digits(to_ms(confidence->interval->low)),
             three_digits(to_ms(confidence->interval->high)));
     }
-    // Among plans that are all as fast whatever is wrong there is nothing to lose.
+    // Among plans that stay equally fast under every error there is nothing to lose.
     const bool is_choice = prediction.sweep.size() > 1 && confidence && confidence->regret.most > 0;
     return is_choice ? text + fmt::format(
                                   "  By the model's declared error this choice costs {} over the "
-                                  "best on average,\n  at most {} in 95 % of cases.\n",
+                                  "best on average,\n  and at most {} in 95 % of cases.\n",
                                   percent_text(confidence->regret.expected),
                                   percent_text(std::max(confidence->regret.most, 0.001)))
                      : text;
@@ -81,7 +59,7 @@ std::string confidence_text(const Prediction& prediction) {
 // By how much the slowest cap is slower than the fastest.
 double width_of(const std::vector<Evaluation>& sweep) {
     const auto [least, most] = std::ranges::minmax_element(sweep, {}, &Evaluation::step);
-    return percent_of(most->step() - least->step(), least->step()) / 100;
+    return share_of(most->step() - least->step(), least->step());
 }
 
 std::string plateau_text(const Prediction& prediction) {
@@ -93,64 +71,38 @@ std::string plateau_text(const Prediction& prediction) {
     if (all_within_plateau(prediction)) {
         const double width = width_of(sweep);
         return width <= little
-                   ? fmt::format("  The bucket cap hardly matters here, by {} at most{}.\n",
+                   ? fmt::format("  The bucket cap hardly matters here: {} at most{}.\n",
                                  percent_text(width), indifference_reason(prediction))
                    : fmt::format(
-                         "  Caps differ by {}, and the model is not sure which are the "
-                         "faster ones.\n",
+                         "  Caps differ by {}, but the model cannot tell which are faster.\n",
                          percent_text(width));
     }
     if (prediction.plateau_low == prediction.plateau_high) {
         return "";
     }
     return fmt::format(
-        "  Caps of {} to {} do as well: within {:g} % of the best, or not to be told from it.\n",
+        "  Caps of {} to {} are equally good: within {:g} % of the best, or statistically "
+        "indistinguishable.\n",
         rounded_cap_text(sweep[prediction.plateau_low].cap.size()),
         rounded_cap_text(sweep[prediction.plateau_high].cap.size()), 100 * plateau_tolerance);
 }
 
-std::string communication_text(const Evaluation& advised) {
-    if (advised.communication == Duration{0}) {
-        return "";
-    }
-    if (advised.exposed == Duration{0}) {
-        return fmt::format("  Communication takes {}, all of it hidden behind computing.\n",
-                           ms_text(advised.communication));
-    }
-    const Duration hidden = std::max(advised.communication - advised.exposed, Duration{0});
-    return fmt::format("  Communication takes {}, {:.0f} % of it hidden; free, it would save {}.\n",
-                       ms_text(advised.communication), percent_of(hidden, advised.communication),
-                       ms_text(advised.exposed));
-}
-
-std::string binding_text(const Prediction& prediction) {
-    const Evaluation& advised = prediction.advised();
-    const Duration step = advised.times.step();
-    const Binding& binding = prediction.binding;
-    return fmt::format(
-               "  What binds the step of {}: computing {:.0f} %, communication {:.0f} %, "
-               "launching {:.0f} %.\n",
-               ms_text(step), percent_of(binding.compute, step),
-               percent_of(binding.communication, step), percent_of(binding.launch, step)) +
-           communication_text(advised);
-}
-
-// Where the device waits for the host, caps are not what to look at first.
+// A step that waits for launches gains more from fewer launches than from another cap.
 std::string launch_text(const Prediction& prediction) {
-    constexpr std::int64_t parts_of_which_one_counts = 10;  // what launching costs, of the step
-    const Duration step = prediction.chosen().times.step();
-    if (parts_of_which_one_counts * prediction.binding.launch <= step) {
+    constexpr std::int64_t noticeable_part = 10;  // a tenth of the step
+    if (noticeable_part * prediction.binding.launch <= prediction.chosen().times.step()) {
         return "";
     }
     return fmt::format(
-        "  The step is launch-bound, as the device waits for the host: free launches would save "
-        "{}.\n  Fewer of them help: a CUDA graph, compiled or fused operations, a larger batch.\n",
+        "  The step is launch-bound, because the device waits for the host: free launches would "
+        "save {}.\n  Fewer launches help: a CUDA graph, compiled or fused operations, a larger "
+        "batch.\n",
         ms_text(prediction.binding.launch));
 }
 
 constexpr std::size_t widest_line = 110;
 
-// Lines of words, each that far in.
+// Wraps into lines that are indented by so many spaces.
 std::string indented(const std::string& text, std::size_t spaces) {
     const std::string margin(spaces, ' ');
     std::string lines = margin + wrapped(text, widest_line - spaces) + "\n";
@@ -161,13 +113,12 @@ std::string indented(const std::string& text, std::size_t spaces) {
     return lines;
 }
 
-// How the rows of settings are laid out.
 struct SettingColumns {
     std::size_t width = 0;  // of the name
-    bool buffers = false;   // of several frameworks, which differ in them
+    bool buffers = false;   // shown for several frameworks, which differ in them
 };
 
-// `typed` below where it does not fit beside.
+// `typed` goes below the row where it does not fit beside it.
 std::string setting_row(std::string_view framework, const SettingColumns& columns,
                         const FrameworkSetting& setting, const FrameworkChoice& choice,
                         const std::string& typed) {
@@ -184,7 +135,7 @@ std::string framework_name(const FrameworkUse& use) {
                        : std::string(name_of(use.framework));
 }
 
-// What is typed may be several lines.
+// A setting may take several lines.
 std::string wrapper_text(const WrapperSetting& setting, std::size_t width) {
     std::string text = fmt::format("    {}", name_of(setting.place));
     std::size_t typed = 0;  // lines of it
@@ -217,12 +168,11 @@ std::string settings_text(const SettingAdvice& settings) {
     for (const WrapperSetting& setting : settings.wrappers) {
         width = std::max(width, name_of(setting.place).size());
     }
-    std::string text = "\n  What to type";
+    std::string text = "\n  Settings to type";
     if (!settings.frameworks.empty()) {
         text += fmt::format(
-            ", by {}, held against {}:\n    {:<{}} {:>7} {:>9} {:>14}{}\n",
-            settings.frameworks.size() == 1 ? "the framework's own rule for buckets"
-                                            : "each framework's own rule for buckets",
+            ", by {} own bucket rule, compared with {}:\n    {:<{}} {:>7} {:>9} {:>14}{}\n",
+            settings.frameworks.size() == 1 ? "the framework's" : "each framework's",
             optimum ? "the best of all plans" : "the best simulated", "", width, "buckets",
             "step (ms)", "over its best", columns.buffers ? " buffers (MiB)" : "");
     } else {
@@ -251,30 +201,31 @@ std::string settings_text(const SettingAdvice& settings) {
     }
     return text +
            (settings.frameworks.size() > 1
-                ? "    Steps of different frameworks do not compare: each copies and launches "
+                ? "    Steps of different frameworks are not comparable: each copies and launches "
                   "in its own way (see --json).\n"
-                : "    In other frameworks, and in wrappers such as lightning: --for all.\n");
+                : "    For other frameworks, and wrappers such as lightning: --for all.\n");
 }
 
-// Whether what is advised holds over the whole range of a preset.
+// Whether the advice holds over the whole range of a preset.
 std::string ends_text(const std::string& what, const std::vector<PriorEnd>& ends) {
     std::string text;
     double most = 0;
     for (const PriorEnd& end : ends) {
         text += fmt::format("    at its {} end: {} per step", name_of(end.end),
                             ms_text(end.best.times.step()));
-        text += end.best.cap.is_none() ? "\n"
-                                       : fmt::format(", best cap {}; with the advice above {}\n",
-                                                     cap_text(end.best), ms_text(end.with_choice));
+        text += end.best.cap.is_none()
+                    ? "\n"
+                    : fmt::format(", best cap {}; with the advice above {}\n",
+                                  bucket_cap_text(end.best.cap.size()), ms_text(end.with_choice));
         most = std::max(most, end.regret());
     }
     if (text.empty()) {
         return "";
     }
-    text = fmt::format("  {}, a prior and no measurement:\n", what) + text;
+    text = fmt::format("  {}, a prior, not a measurement:\n", what) + text;
     return ends.front().best.cap.is_none()
                ? text
-               : text + fmt::format("    at its ends the advice costs {}.\n",
+               : text + fmt::format("    at these ends the advice costs {}.\n",
                                     most < 0.0005 ? "nothing" : "at most " + percent_text(most));
 }
 
@@ -287,7 +238,6 @@ std::string provenance_text(const LinkParameters& link) {
     return text.empty() ? "" : fmt::format("\n  Link {}: {}\n", link.name, text);
 }
 
-// What a row is besides a row.
 std::string percentile_marks(const PercentileTable& table, std::size_t row) {
     return marks_text({{row == table.chosen, "chosen"},
                        {row == table.default_row(), "default"},
@@ -297,10 +247,46 @@ std::string percentile_marks(const PercentileTable& table, std::size_t row) {
 
 }  // namespace
 
-std::vector<std::string> notes_of(const Scenario& scenario, const Prediction& prediction) {
-    std::vector<std::string> notes = prediction.notes;
+std::vector<std::string> notes_of(const Scenario& scenario, std::vector<std::string> notes) {
     std::ranges::copy(caveats(scenario), std::back_inserter(notes));
     return notes;
+}
+
+std::string notes_text(const Scenario& scenario, const std::vector<std::string>& notes) {
+    std::string text;
+    for (const std::string& note : notes_of(scenario, notes)) {
+        text += fmt::format("  Note: {}.\n", note);
+    }
+    return text;
+}
+
+std::string heading_text(const Scenario& scenario, const std::string& verdict,
+                         std::string_view strategy) {
+    return fmt::format("{}\n\n{}: {}, {}, {} over {}\n", wrapped(verdict), scenario.name, strategy,
+                       counted(scenario.group.ranks, "rank"), name_of(scenario.link.algorithm),
+                       scenario.link.name);
+}
+
+std::string binding_text(const Binding& binding, Duration step, Duration communication,
+                         Duration exposed) {
+    std::string text = fmt::format(
+        "  The step of {} is bound by computing ({:.0f} %), communication ({:.0f} %) and launching "
+        "({:.0f} %).\n",
+        ms_text(step), 100 * share_of(binding.compute, step),
+        100 * share_of(binding.communication, step), 100 * share_of(binding.launch, step));
+    if (communication == Duration{0}) {
+        return text;
+    }
+    if (exposed == Duration{0}) {
+        return text + fmt::format("  Communication takes {}, all of it hidden behind computing.\n",
+                                  ms_text(communication));
+    }
+    const Duration hidden = std::max(communication - exposed, Duration{0});
+    return text +
+           fmt::format(
+               "  Communication takes {}, {:.0f} % of it hidden; without it the step would be "
+               "{} shorter.\n",
+               ms_text(communication), 100 * share_of(hidden, communication), ms_text(exposed));
 }
 
 std::string text_report(const Scenario& scenario, const Prediction& prediction,
@@ -308,13 +294,16 @@ std::string text_report(const Scenario& scenario, const Prediction& prediction,
     const bool full = detail == Detail::full;
     const bool has_choice = !prediction.sweep[prediction.best].cap.is_none();
     const PredictedVerdict verdict = verdict_of(scenario, prediction);
-    std::string text = fmt::format("{}\n\n{}", wrapped(verdict.text), subject_text(scenario));
+    std::string text = heading_text(scenario, verdict.text, name_of(scenario.sync.strategy));
     if (has_choice) {
         text += full ? telling_table(prediction) : short_table(prediction);
         text += full || verdict.advice == Advice::set_cap ? curve(prediction) : "";
     }
     text += '\n';
-    text += binding_text(prediction) + launch_text(prediction) + plateau_text(prediction);
+    const Evaluation& advised = prediction.advised();
+    text += binding_text(prediction.binding, advised.times.step(), advised.communication,
+                         advised.exposed) +
+            launch_text(prediction) + plateau_text(prediction);
     text += full ? confidence_text(prediction) : "";
     if (has_choice && verdict.advice != Advice::withheld) {
         text += settings_text(settings);
@@ -326,29 +315,29 @@ std::string text_report(const Scenario& scenario, const Prediction& prediction,
                                       device_preset(device->name) ? "a" : "made of a"),
                           ends.device);
     }
-    for (const std::string& note : notes_of(scenario, prediction)) {
-        text += fmt::format("  Note: {}.\n", note);
-    }
-    return text;
+    return text + notes_text(scenario, prediction.notes);
 }
 
 std::string text_of(const PercentileTable& table) {
-    std::string text = fmt::format(
-        "\n  Single steps, {} drawn from what varies, the same for every cap:\n  {:>17} {:>12} "
-        "{:>12} {:>12} {:>12}\n",
-        table.draws, "bucket cap", "p50 (ms)", "p90 (ms)", "p95 (ms)", "p99 (ms)");
+    std::vector<std::vector<std::string>> rows;
     for (std::size_t i = 0; i < table.rows.size(); ++i) {
         const std::string mark = percentile_marks(table, i);
-        if (mark.empty()) {
-            continue;
+        if (!mark.empty()) {
+            const auto& [cap, steps] = table.rows[i];
+            rows.push_back({bucket_cap_text(cap.size()), three_digits(to_ms(steps.p50)),
+                            three_digits(to_ms(steps.p90)), three_digits(to_ms(steps.p95)),
+                            three_digits(to_ms(steps.p99)), mark});
         }
-        const PercentileRow& row = table.rows[i];
-        text += fmt::format("  {:>17} {:>12} {:>12} {:>12} {:>12}  {}\n",
-                            bucket_cap_text(row.cap.size()), three_digits(to_ms(row.steps.p50)),
-                            three_digits(to_ms(row.steps.p90)), three_digits(to_ms(row.steps.p95)),
-                            three_digits(to_ms(row.steps.p99)), mark);
     }
-    return text;
+    return fmt::format("\n  {} single steps drawn from the variation, the same for every cap:\n",
+                       table.draws) +
+           text_table({{"bucket cap", 17},
+                       {"p50 (ms)", 11},
+                       {"p90 (ms)", 11},
+                       {"p95 (ms)", 11},
+                       {"p99 (ms)", 11},
+                       {.heading = "", .left = true}},
+                      rows);
 }
 
 }  // namespace bucketwise

@@ -8,8 +8,9 @@
 #include <fmt/format.h>
 
 #include "sim/base/json_output.h"
-#include "sim/report/memory_json.h"
 #include "sim/report/number_text.h"
+#include "sim/report/prediction_json.h"
+#include "sim/report/report.h"
 #include "sim/report/sweep_table.h"
 #include "sim/report/verdict.h"
 #include "sim/scenario/sharding_input.h"
@@ -17,17 +18,6 @@
 namespace bucketwise {
 namespace {
 
-double share_of_step(Duration part, Duration whole) {
-    return whole.count() == 0
-               ? 0.0
-               : static_cast<double>(part.count()) / static_cast<double>(whole.count());
-}
-
-std::string milliseconds(Duration time) {
-    return three_digits(to_ms(time)) + " ms";
-}
-
-// That of memory, by what there is most of it.
 struct MemoryUnit {
     double mib = 1;
     std::string name = "MiB";
@@ -85,29 +75,6 @@ std::string zero3_text(const Zero3Settings& zero3) {
     return text;
 }
 
-std::string header_text(bool zero3, const MemoryUnit& unit) {
-    return fmt::format("\n  {}  step (ms)  exposed (ms)  memory ({})  over fastest\n",
-                       zero3 ? "  prefetch bucket    reduce bucket   reuse distance"
-                             : "      group  reshard  ahead, fwd/bwd",
-                       unit.name);
-}
-
-std::string knobs_text(const ShardingRequest& request, bool zero3) {
-    return zero3
-               ? fmt::format("{:>17} {:>16} {:>16}", request.zero3.prefetch_elements,
-                             request.zero3.reduce_bucket_elements, request.zero3.max_reuse_distance)
-               : fmt::format("{:>11} {:>8} {:>15}", groups_text(request), reshard_text(request),
-                             prefetch_text(request));
-}
-
-std::string row_text(const ShardedEvaluation& row, bool zero3, const MemoryUnit& unit,
-                     Duration fastest, const std::string& mark) {
-    return fmt::format(
-        "  {} {:>10} {:>13} {:>13} {:>11.2f} %{}{}\n", knobs_text(row.request, zero3),
-        three_digits(to_ms(row.step())), three_digits(to_ms(row.exposed)), unit.number(row.peak()),
-        100 * share_of_step(row.step() - fastest, fastest), mark.empty() ? "" : "  ", mark);
-}
-
 bool is_configured(const ShardedPrediction& prediction, const ShardedEvaluation& row) {
     return row.times == prediction.configured.times && row.memory == prediction.configured.memory &&
            row.groups == prediction.configured.groups;
@@ -117,7 +84,7 @@ Duration fastest_of(const ShardedPrediction& prediction) {
     return prediction.sweep[prediction.frontier.back()].step();
 }
 
-// Those that nothing beats, of many some with an eye on both ends, the best and the scenario's own.
+// The frontier (of a long one every n-th row, and the last), the best and the scenario's own.
 std::vector<std::size_t> rows_to_show(const ShardedPrediction& prediction) {
     constexpr std::size_t most = 12;
     std::vector<std::size_t> rows;
@@ -141,22 +108,43 @@ std::vector<std::size_t> rows_to_show(const ShardedPrediction& prediction) {
 }
 
 std::string table_text(const ShardedPrediction& prediction) {
-    const bool zero3 = is_zero3(prediction);
     const Duration fastest = fastest_of(prediction);
-    const std::vector<std::size_t> rows = rows_to_show(prediction);
-    const MemoryUnit unit = unit_for(prediction.sweep[rows.back()].peak());  // the most
-    std::string text = header_text(zero3, unit);
-    for (const std::size_t i : rows) {
-        const ShardedEvaluation& row = prediction.sweep[i];
-        text += row_text(row, zero3, unit, fastest,
-                         marks_text({{i == prediction.best, "best"},
-                                     {is_configured(prediction, row), "yours"},
-                                     {!row.memory.fits(), "does not fit"}}));
+    const std::vector<std::size_t> shown = rows_to_show(prediction);
+    const MemoryUnit unit = unit_for(prediction.sweep[shown.back()].peak());  // the largest
+    std::vector<TextColumn> columns{{"group", 11}, {"reshard"}, {"ahead, fwd/bwd"}};
+    if (is_zero3(prediction)) {
+        columns = {{"prefetch bucket"}, {"reduce bucket", 15}, {"reuse distance", 15}};
     }
+    columns.insert(columns.end(), {{"step (ms)"},
+                                   {"exposed (ms)"},
+                                   {fmt::format("memory ({})", unit.name)},
+                                   {"over fastest"},
+                                   {.heading = "", .left = true}});
+    std::vector<std::vector<std::string>> rows;
+    for (const std::size_t i : shown) {
+        const ShardedEvaluation& row = prediction.sweep[i];
+        const ShardingRequest& request = row.request;
+        std::vector<std::string> cells{groups_text(request), reshard_text(request),
+                                       prefetch_text(request)};
+        if (is_zero3(prediction)) {
+            cells = {fmt::to_string(request.zero3.prefetch_elements),
+                     fmt::to_string(request.zero3.reduce_bucket_elements),
+                     fmt::to_string(request.zero3.max_reuse_distance)};
+        }
+        cells.insert(cells.end(),
+                     {three_digits(to_ms(row.step())), three_digits(to_ms(row.exposed)),
+                      unit.number(row.peak()),
+                      fmt::format("{:.2f} %", 100 * share_of(row.step() - fastest, fastest)),
+                      marks_text({{i == prediction.best, "best"},
+                                  {is_configured(prediction, row), "yours"},
+                                  {!row.memory.fits(), "does not fit"}})});
+        rows.push_back(std::move(cells));
+    }
+    std::string text = "\n" + text_table(columns, rows);
     const bool counts_all = prediction.configured.memory.activations.has_value() &&
                             prediction.configured.memory.optimizer_state.has_value();
     if (!counts_all) {
-        text += fmt::format("  Memory is of parameters and gradients{}.\n",
+        text += fmt::format("  Memory counts parameters and gradients{}.\n",
                             prediction.configured.memory.optimizer_state
                                 ? " and the optimizer's state; activations are not known"
                             : prediction.configured.memory.activations
@@ -166,29 +154,8 @@ std::string table_text(const ShardedPrediction& prediction) {
     return text;
 }
 
-std::string binding_text(const ShardedPrediction& prediction) {
-    const ShardedEvaluation& best = prediction.advised();
-    const Duration step = best.step();
-    const Binding& binding = prediction.binding;
-    std::string text = fmt::format(
-        "\n  What binds the step of {}: computing {:.0f} %, communication {:.0f} %, launching "
-        "{:.0f} "
-        "%.\n",
-        milliseconds(step), 100 * share_of_step(binding.compute, step),
-        100 * share_of_step(binding.communication, step),
-        100 * share_of_step(binding.launch, step));
-    if (best.communication > Duration{0}) {
-        const Duration hidden = std::max(best.communication - best.exposed, Duration{0});
-        text += fmt::format(
-            "  Communication takes {}, {:.0f} % of it hidden; free, it would save {}.\n",
-            milliseconds(best.communication), 100 * share_of_step(hidden, best.communication),
-            milliseconds(best.exposed));
-    }
-    return text;
-}
-
 std::string settings_text(const std::vector<ShardedSetting>& settings) {
-    std::string text = "\n  What to type:\n";
+    std::string text = "\n  Settings to type:\n";
     for (const ShardedSetting& setting : settings) {
         text += fmt::format("    {}\n", setting.place);
         for (const std::string& line : setting.lines) {
@@ -202,33 +169,28 @@ std::string settings_text(const std::vector<ShardedSetting>& settings) {
 std::string advice_text(const ShardedPrediction& prediction) {
     const ShardedEvaluation& best = prediction.advised();
     if (!prediction.best_fits) {
-        return fmt::format("No setting fits: even {} needs {} of the {} there are.",
+        return fmt::format("No setting fits: even {} needs {}, and the device has {}.",
                            setting_text(best.request), memory_text(best.peak()),
                            memory_text(*best.memory.device));
     }
     const Duration yours = prediction.configured.step();
-    const double saved = share_of_step(yours - best.step(), yours);
+    const double saved = share_of(yours - best.step(), yours);
     std::string text =
-        fmt::format("{}: {} per step", setting_text(best.request), milliseconds(best.step()));
+        fmt::format("{}: {} per step", setting_text(best.request), ms_text(best.step()));
     if (best.request.strategy != ShardedStrategy::zero3) {
         text.front() = static_cast<char>(std::toupper(static_cast<unsigned char>(text.front())));
     }
     if (is_configured(prediction, best)) {
-        text += ", as the scenario has it";
+        text += ", the scenario's own setting";
     } else if (saved >= 0) {
-        text += fmt::format(", {} less than as the scenario has it", percent_text(saved));
+        text += fmt::format(", {} less than with the scenario's setting", percent_text(saved));
     } else if (prediction.configured.memory.fits()) {
-        text += fmt::format(", {} more than as the scenario has it", percent_text(-saved));
+        text += fmt::format(", {} more than with the scenario's setting", percent_text(-saved));
     }
-    return text +
-           fmt::format(", with {} of memory at most{}.", memory_text(best.peak()),
-                       prediction.configured.memory.fits() ? "" : "; the scenario's does not fit");
-}
-
-std::vector<std::string> notes_of(const Scenario& scenario, const ShardedPrediction& prediction) {
-    std::vector<std::string> notes = prediction.notes;
-    std::ranges::copy(caveats(scenario), std::back_inserter(notes));
-    return notes;
+    return text + fmt::format(", with {} of memory at most{}.", memory_text(best.peak()),
+                              prediction.configured.memory.fits()
+                                  ? ""
+                                  : "; the scenario's setting does not fit");
 }
 
 std::string verdict_text(const Scenario& scenario, const ShardedPrediction& prediction) {
@@ -241,18 +203,14 @@ Json sharded_row(const ShardedEvaluation& row) {
     for (const ShardedTensor tensor : every<ShardedTensor>) {
         held[std::string(name_of(tensor)) + "_bytes"] = row.sharded.of(tensor).count;
     }
-    return {{"sharding", sharding_json(row.request)},
-            {"groups", row.groups},
-            {"largest_gather_bytes", row.largest_gather.count},
-            {"step_ms", to_ms(row.step())},
-            {"forward_ms", to_ms(row.times.forward)},
-            {"backward_ms", to_ms(row.times.backward)},
-            {"optimizer_ms", to_ms(row.times.optimizer)},
-            {"communication_ms", to_ms(row.communication)},
-            {"exposed_communication_ms", to_ms(row.exposed)},
-            {"memory", to_json(row.memory)},
-            {"sharded_peak_bytes", row.sharded.peak.count},
-            {"at_sharded_peak", held}};
+    Json json = times_json(row.times, row.communication, row.exposed);
+    json.update({{"sharding", sharding_json(row.request)},
+                 {"groups", row.groups},
+                 {"largest_gather_bytes", row.largest_gather.count},
+                 {"memory", to_json(row.memory)},
+                 {"sharded_peak_bytes", row.sharded.peak.count},
+                 {"at_sharded_peak", held}});
+    return json;
 }
 
 }  // namespace
@@ -297,18 +255,16 @@ std::string setting_text(const ShardingRequest& request) {
 
 std::string text_report(const Scenario& scenario, const ShardedPrediction& prediction,
                         const std::vector<ShardedSetting>& settings) {
-    std::string text = fmt::format(
-        "{}\n\n{}: {}, {}, {} over {}\n", wrapped(verdict_text(scenario, prediction)),
-        scenario.name, name_of(scenario.sharding->strategy), counted(scenario.group.ranks, "rank"),
-        name_of(scenario.link.algorithm), scenario.link.name);
-    text += table_text(prediction) + binding_text(prediction);
+    const ShardedEvaluation& advised = prediction.advised();
+    std::string text =
+        heading_text(scenario, verdict_text(scenario, prediction),
+                     name_of(scenario.sharding->strategy)) +
+        table_text(prediction) + "\n" +
+        binding_text(prediction.binding, advised.step(), advised.communication, advised.exposed);
     if (reasons_to_withhold(scenario).empty()) {
         text += settings_text(settings);
     }
-    for (const std::string& note : notes_of(scenario, prediction)) {
-        text += fmt::format("  Note: {}.\n", note);
-    }
-    return text;
+    return text + notes_text(scenario, prediction.notes);
 }
 
 namespace {
@@ -319,7 +275,7 @@ std::string setting_of(const StrategyRow& row) {
                         : "its default cap";
 }
 
-// The fastest of those that fit, or, if none does, of all.
+// The fastest row that fits; if none fits, the fastest of all.
 const StrategyRow& fastest_row(const std::vector<StrategyRow>& rows) {
     return *std::ranges::min_element(
         rows, {}, [](const StrategyRow& row) { return std::pair(!row.fits, row.step); });
@@ -331,12 +287,11 @@ std::string optimal_text(const ShardedPrediction& prediction, const OptimalGroup
                          const std::vector<ShardedSetting>& settings) {
     const ShardedEvaluation& found = optimum.evaluation;
     const Duration even = prediction.advised().step();
-    const double saved = share_of_step(even - found.step(), even);
+    const double saved = share_of(even - found.step(), even);
     std::string text = fmt::format(
         "\n  Groups of any sizes: {} in {} groups, {} than the best above, with {}; the best "
-        "of {} "
-        "that a search tried.\n",
-        milliseconds(found.step()), found.groups,
+        "of {} tried.\n",
+        ms_text(found.step()), found.groups,
         saved >= 0 ? percent_text(saved) + " less" : percent_text(-saved) + " more",
         memory_text(found.peak()), optimum.evaluations);
     constexpr double noticeable = 0.001;
@@ -351,23 +306,26 @@ Json to_json(const OptimalGroups& optimum) {
 
 std::string comparison_text(const std::vector<StrategyRow>& rows) {
     const MemoryUnit unit = unit_for(std::ranges::max(rows, {}, &StrategyRow::memory).memory);
-    std::string text = fmt::format(
-        "\n  Strategies, each with its best setting:\n"
-        "    strategy  step (ms)  exposed (ms)  memory ({})  setting\n",
-        unit.name);
+    std::vector<std::vector<std::string>> cells;
     for (const StrategyRow& row : rows) {
-        text +=
-            fmt::format("    {:<8} {:>10} {:>13} {:>13}  {}{}\n", name_of(row.strategy),
-                        three_digits(to_ms(row.step)), three_digits(to_ms(row.exposed)),
-                        unit.number(row.memory), setting_of(row), row.fits ? "" : "; does not fit");
+        cells.push_back({fmt::format("  {}", name_of(row.strategy)), three_digits(to_ms(row.step)),
+                         three_digits(to_ms(row.exposed)), unit.number(row.memory),
+                         setting_of(row) + (row.fits ? "" : "; does not fit")});
     }
+    std::string text = "\n  Strategies, each with its best setting:\n" +
+                       text_table({{.heading = "  strategy", .left = true},
+                                   {"step (ms)"},
+                                   {"exposed (ms)"},
+                                   {fmt::format("memory ({})", unit.name)},
+                                   {.heading = "setting", .left = true}},
+                                  cells);
     const StrategyRow& fastest = fastest_row(rows);
     text += fmt::format("  {}{} is the fastest", name_of(fastest.strategy),
                         fastest.fits ? "" : ", which does not fit either,");
     for (const StrategyRow& row : rows) {
         if (row.fits && row.strategy != fastest.strategy) {
             text += fmt::format(", {} faster than {} with {} of its memory",
-                                percent_text(share_of_step(row.step - fastest.step, row.step)),
+                                percent_text(share_of(row.step - fastest.step, row.step)),
                                 name_of(row.strategy),
                                 percent_text(static_cast<double>(fastest.memory.count) /
                                              static_cast<double>(row.memory.count)));
@@ -405,16 +363,13 @@ Json to_json(const Scenario& scenario, const ShardedPrediction& prediction,
             {"link", scenario.link.name},
             {"best", sharded_row(prediction.advised())},
             {"configured", sharded_row(prediction.configured)},
-            {"binding",
-             {{"compute_ms", to_ms(prediction.binding.compute)},
-              {"communication_ms", to_ms(prediction.binding.communication)},
-              {"launch_ms", to_ms(prediction.binding.launch)}}},
+            {"binding", to_json(prediction.binding)},
             {"frontier",
              json_list(prediction.frontier,
                        [&](std::size_t row) { return sharded_row(prediction.sweep[row]); })},
             {"sweep", json_list(prediction.sweep, sharded_row)},
             {"settings", typed},
-            {"notes", notes_of(scenario, prediction)}};
+            {"notes", notes_of(scenario, prediction.notes)}};
 }
 
 }  // namespace bucketwise

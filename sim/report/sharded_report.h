@@ -14,23 +14,23 @@
 
 namespace bucketwise {
 
-// Of the JSON, which has `sharded` true besides. Counts up where a key changes its meaning.
+// The format of the JSON, whose `sharded` is true. It counts up when a key changes its meaning.
 constexpr int sharded_prediction_format = 1;
 
-// The verdict first, then the settings that nothing beats in both step and memory, what binds the
-// step, and what to type.
+// The verdict first, then the settings that nothing beats in both step and memory, the shares that
+// bind the step, and the settings to type.
 std::string text_report(const Scenario& scenario, const ShardedPrediction& prediction,
                         const std::vector<ShardedSetting>& settings);
 
 Json to_json(const Scenario& scenario, const ShardedPrediction& prediction,
              const std::vector<ShardedSetting>& settings);
 
-// What groups of different sizes would bring, and what to type for them.
+// The gain of groups of different sizes, and the setting to type.
 std::string optimal_text(const ShardedPrediction& prediction, const OptimalGroups& optimum,
                          const std::vector<ShardedSetting>& settings);
 Json to_json(const OptimalGroups& optimum);
 
-// A table of strategies, and which of them to use.
+// A table of strategies, and the one to use.
 std::string comparison_text(const std::vector<StrategyRow>& rows);
 Json to_json(const std::vector<StrategyRow>& rows);
 

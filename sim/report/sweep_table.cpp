@@ -13,8 +13,8 @@ namespace bucketwise {
 namespace {
 
 constexpr std::size_t most_telling_rows = 12;
-// A row that lies closer than this to the line between its neighbours, as a share of the best step,
-// tells nothing new.
+// A row closer than this to the line between its neighbours, as a share of the best step, tells
+// nothing new.
 constexpr double telling_deviation = 0.002;
 
 double step_ms(const Evaluation& e) {
@@ -47,25 +47,11 @@ bool same_plan(const Evaluation& a, const Evaluation& b) {
 }
 
 std::string over_text(Duration over, Duration fastest) {
-    const double percent = fastest.count() == 0 ? 0.0
-                                                : 100 * static_cast<double>(over.count()) /
-                                                      static_cast<double>(fastest.count());
+    const double percent = 100 * share_of(over, fastest);
     return percent < 10 ? fmt::format("{:.2f} %", percent) : three_digits(percent) + " %";
 }
 
-constexpr std::string_view table_header =
-    "  bucket cap  buckets  step (ms)  backward (ms)  exposed (ms)  over fastest\n";
-
-std::string row_text(const std::string& cap, const Evaluation& row, Duration fastest,
-                     std::string_view mark) {
-    return fmt::format("{:>12} {:>8} {:>10} {:>14} {:>13} {:>13}{}{}\n", cap,
-                       row.bucket_bytes.size(), three_digits(step_ms(row)),
-                       three_digits(to_ms(row.times.backward)), three_digits(to_ms(row.exposed)),
-                       over_text(row.step() - fastest, fastest), mark.empty() ? "" : "  ", mark);
-}
-
-// What a row of the sweep is besides a row. The default's plan is one of the sweep's only where its
-// first, smaller bucket makes no difference.
+// The default's plan is in the sweep only where its first, smaller bucket makes no difference.
 std::string marks(const Prediction& prediction, std::size_t i) {
     const Evaluation& row = prediction.sweep[i];
     const auto& yours = prediction.configured;
@@ -74,28 +60,38 @@ std::string marks(const Prediction& prediction, std::size_t i) {
                        {yours && same_plan(row, *yours), "yours"}});
 }
 
-std::string table_of(const Prediction& prediction, const std::vector<std::size_t>& rows,
+// `exact`: caps as they have to be typed, also in rows without a mark.
+std::string table_of(const Prediction& prediction, const std::vector<std::size_t>& indices,
                      bool exact) {
     const Duration fastest = prediction.fastest().step();
-    std::string text = fmt::format("\n{}", table_header);
+    std::vector<std::vector<std::string>> rows;
+    const auto add = [&](const Evaluation& row, const std::string& mark) {
+        const std::optional<Bytes> cap = row.cap.size();
+        rows.push_back({exact || !mark.empty() ? bucket_cap_text(cap) : rounded_cap_text(cap),
+                        std::to_string(row.bucket_bytes.size()), three_digits(step_ms(row)),
+                        three_digits(to_ms(row.times.backward)), three_digits(to_ms(row.exposed)),
+                        over_text(row.step() - fastest, fastest), mark});
+    };
     std::string listed;
-    for (const std::size_t i : rows) {
+    for (const std::size_t i : indices) {
         const std::string mark = marks(prediction, i);
-        const std::optional<Bytes> cap = prediction.sweep[i].cap.size();
-        // What may be typed is exact.
-        const std::string name =
-            exact || !mark.empty() ? bucket_cap_text(cap) : rounded_cap_text(cap);
-        text += row_text(name, prediction.sweep[i], fastest, mark);
+        add(prediction.sweep[i], mark);
         listed += mark;
     }
     if (listed.find("default") == std::string::npos) {
-        text += row_text("default", prediction.default_cap, fastest, "");
+        add(prediction.default_cap, "default");
     }
     if (prediction.configured && listed.find("yours") == std::string::npos) {
-        text += row_text(bucket_cap_text(prediction.configured->cap.size()), *prediction.configured,
-                         fastest, "yours");
+        add(*prediction.configured, "yours");
     }
-    return text;
+    return "\n" + text_table({{"bucket cap"},
+                              {"buckets"},
+                              {"step (ms)"},
+                              {"backward (ms)"},
+                              {"exposed (ms)"},
+                              {"over fastest"},
+                              {.heading = "", .left = true}},
+                             rows);
 }
 
 }  // namespace

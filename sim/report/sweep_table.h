@@ -11,7 +11,7 @@
 
 namespace bucketwise {
 
-// "25 MiB", "1 B", as it has to be typed; "-" where the strategy has no cap.
+// "25 MiB", "1 B", exactly as typed; "-" where the strategy has no cap.
 std::string bucket_cap_text(const std::optional<Bytes>& cap);
 
 // The same with three digits.
@@ -20,11 +20,11 @@ std::string rounded_cap_text(const std::optional<Bytes>& cap);
 // The marks that hold: "fastest, default".
 std::string marks_text(const std::vector<std::pair<bool, std::string_view>>& marks);
 
-// Indices into the sweep, rising: its ends, the best, the plateau's ends, and the rows without
-// which the curve would look different, at most about a dozen.
+// Rising indices into the sweep: its ends, the best, the plateau's ends, and the rows that shape
+// the curve, at most about a dozen.
 std::vector<std::size_t> telling_rows(const Prediction& prediction);
 
-// Whether all caps of the sweep are as good as the best, or cannot be told from it.
+// Whether all caps of the sweep are as good as the best, or indistinguishable from it.
 bool all_within_plateau(const Prediction& prediction);
 
 // The ends of the sweep, the best, the fastest and the scenario's own cap, by rising cap, and the
@@ -34,8 +34,8 @@ std::string short_table(const Prediction& prediction);
 // telling_rows(), the default and the scenario's own cap.
 std::string telling_table(const Prediction& prediction);
 
-// Step time over the logarithm of the cap, one character per column: the last plan that starts at
-// or below the column's cap. Empty where there is nothing to see.
+// Step time over the logarithm of the cap. Each column shows the last plan that starts at or below
+// its cap. Empty where there is nothing to see.
 std::string curve(const Prediction& prediction);
 
 }  // namespace bucketwise

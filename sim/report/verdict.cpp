@@ -11,23 +11,12 @@
 namespace bucketwise {
 namespace {
 
-double share_of(Duration part, Duration whole) {
-    return whole.count() > 0
-               ? static_cast<double>(part.count()) / static_cast<double>(whole.count())
-               : 0.0;
-}
-
-std::string step_text(Duration step) {
-    return three_digits(to_ms(step)) + " ms";
-}
-
-// Only DDP has a default cap of its own; the other strategies are held against it all the same.
+// Only DDP has a default cap; the other strategies are compared with it, too.
 std::string default_text(const Scenario& scenario, const Prediction& prediction) {
     return (is_ddp(scenario.sync.strategy) ? "the default of " : "DDP's default of ") +
            bucket_cap_text(prediction.default_cap.cap.size());
 }
 
-// What leaving the default as it is may forgo.
 std::string keeping_text(const Scenario& scenario, const Prediction& prediction) {
     const Evaluation& left = prediction.default_cap;
     const double forgone =
@@ -38,7 +27,7 @@ std::string keeping_text(const Scenario& scenario, const Prediction& prediction)
         text = fmt::format("Keep {}: no cap is faster", default_text(scenario, prediction));
     }
     if (left.confidence && left.confidence->regret.most > std::max(forgone, plateau_tolerance)) {
-        text += fmt::format(", or {} if the model is as wrong as it may be",
+        text += fmt::format(", or {} at the limit of the model's error",
                             percent_text(left.confidence->regret.most));
     }
     return text + ".";
@@ -62,8 +51,8 @@ std::string setting_text(const Scenario& scenario, const Prediction& prediction,
     constexpr double noticeable = 0.001;
     if (typical < noticeable) {
         return fmt::format(
-            "{}no faster than {} if the model is right, but safer: from {} slower to {} faster if "
-            "it is not.",
+            "{}no faster than {} if the model is right, but safer: from {} slower to {} faster "
+            "within its error.",
             set, the_default, percent_text(-saved->low), percent_text(std::max(saved->high, 0.0)));
     }
     return fmt::format("{}probably {} faster than {}; from {} slower to {} faster is possible.",
@@ -74,17 +63,17 @@ std::string setting_text(const Scenario& scenario, const Prediction& prediction,
 std::string text_without_choice(const Scenario& scenario, const Prediction& prediction) {
     const Duration step = prediction.sweep[prediction.best].step();
     if (scenario.sync.bucket_cap_list.empty()) {
-        return fmt::format("A step takes {}; {} has no bucket cap to choose.", step_text(step),
+        return fmt::format("A step takes {}; {} has no bucket cap to choose.", ms_text(step),
                            name_of(scenario.sync.strategy));
     }
     const Duration left = prediction.default_cap.step();
     return fmt::format("A step takes {} with the caps of bucket_cap_mib_list, {} {} {}.",
-                       step_text(step), percent_text(std::abs(share_of(left - step, left))),
+                       ms_text(step), percent_text(std::abs(share_of(left - step, left))),
                        step > left ? "slower than with" : "faster than with",
                        default_text(scenario, prediction));
 }
 
-// Where another strategy beats every cap.
+// Advises DDP where it beats every cap of another strategy.
 std::string ddp_text(const Prediction& prediction) {
     constexpr double worth_changing = 0.01;
     if (!prediction.with_ddp) {

@@ -1,4 +1,4 @@
-// The sentence that a prediction begins with: what to do, what it brings, and how sure that is.
+// The first sentence of a prediction: the advice, its gain, and its certainty.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ enum class Advice : std::uint8_t {
     set_cap,
     keep_default,
     no_choice,  // the strategy has no cap, or a list of caps is given
-    withheld    // what the prediction is made of is known to be too weak
+    withheld    // the prediction's inputs are known to be too weak
 };
 
 template <>
@@ -25,15 +25,15 @@ inline constexpr auto names_of<Advice> = names("set_cap", "keep_default", "no_ch
 struct PredictedVerdict {
     Advice advice = Advice::no_choice;
     std::string text;  // whole sentences
-    // What the advised cap saves of the default's step: between what 95 % of cases lie by the
-    // model's declared error. None: there is no cap to choose, or it is the default.
+    // The share of the default's step that the advised cap saves: the range of 95 % of cases by the
+    // model's declared error. Empty: there is no cap to choose, or it is the default.
     std::optional<DrawnShare> saved = {};
     bool operator==(const PredictedVerdict&) const = default;
 };
 
 PredictedVerdict verdict_of(const Scenario& scenario, const Prediction& prediction);
 
-// The sentence where nothing is to be advised. Precondition: a reason.
+// The sentence in place of advice. Precondition: a reason.
 std::string withheld_text(const std::vector<std::string>& reasons);
 
 // "bucket_cap_mb=4" of PyTorch's DistributedDataParallel, else "a bucket cap of 4 MiB".

@@ -125,10 +125,16 @@ bool read_explicit_cap_sets_first(const JsonPlace& place) {
     return read_pytorch_version(place) >= PytorchVersion{2, 4};
 }
 
-FrameworkVersion read_framework_version(const JsonPlace& place) {
+FrameworkVersion read_framework_version(const JsonPlace& place,
+                                        const std::optional<SettingPlace>& origin) {
     const auto version = version_from(read_text(place, 32));
     if (!version) {
-        place.fail("a version such as \"0.14.2\"");
+        place.fail("a version such as \"0.14.3\"");
+    }
+    const auto framework = origin ? framework_at(*origin) : std::nullopt;
+    if (framework && *version < oldest_version(*framework)) {
+        place.fail(fmt::format("{} {} or later", name_of(*framework),
+                               version_text(oldest_version(*framework))));
     }
     return *version;
 }
@@ -192,7 +198,8 @@ SyncRequest read_sync(const JsonPlace& place) {
     object.read_optional_choice("sharded_optimizer", sync.sharded_optimizer,
                                 every<ShardedOptimizer>);
     object.read_optional_choice("framework", sync.framework, every<SettingPlace>);
-    object.read_optional("framework_version", sync.framework_version, read_framework_version);
+    object.read_optional("framework_version", sync.framework_version, read_framework_version,
+                         sync.framework);
     check_compiled(object, sync);
     return sync;
 }

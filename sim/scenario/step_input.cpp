@@ -15,7 +15,7 @@
 #include "sim/scenario/scenario.h"
 #include "sim/scenario/workload_input.h"
 #include "sim/sharding/shard_plan.h"
-#include "sim/workload/operation_names.h"
+#include "sim/workload/model.h"
 
 namespace bucketwise {
 namespace {

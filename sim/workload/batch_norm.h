@@ -1,5 +1,5 @@
-// How BatchNorm's statistics are shared between ranks, and what that sends: for the simulator, and
-// for real ranks.
+// How ranks share BatchNorm's statistics, and the collectives of that: for the simulator and for
+// real ranks.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,7 @@ inline constexpr auto names_of<BatchNormPasses> = names("forward", "both");
 // A collective that every rank waits for before it goes on.
 struct Exchange {
     CollectiveKind kind = CollectiveKind::all_reduce;
-    Bytes own;  // what each rank brings
+    Bytes own;  // each rank's part
     DType dtype = DType::float32;
     bool operator==(const Exchange&) const = default;
 
@@ -40,7 +40,7 @@ struct Exchange {
     }
 };
 
-// What a layer of so many channels exchanges, whatever its dtype: statistics are float32, or
+// The exchange of a layer with so many channels, for every dtype: statistics are float32, or
 // float64 where sums of squares travel. Precondition (asserted): not local.
 
 // gather: [mean C, inverse standard deviation C, count 1] of each rank. fused: [sum C, sum of

@@ -102,9 +102,9 @@ class Recorder {
         kernel("input gradients", 3 * matrix_ + 5 * vector_);
     }
 
-    // torch/nn/modules/_functions.py of PyTorch 1.13, SyncBatchNorm.forward over NCCL, of a module
-    // without weight and bias. A name stands for what the Python variable of that name holds; what
-    // it held before is released when it is bound anew.
+    // torch/nn/modules/_functions.py of PyTorch 1.13, SyncBatchNorm.forward over NCCL, for a module
+    // without weight and bias. Names are those of Python variables; binding a variable anew
+    // releases its tensor.
     void pytorch_forward() {
         const std::int64_t row = 2 * vector_ + 1;
         const std::int64_t ranks = layer_.ranks;
@@ -140,8 +140,8 @@ class Recorder {
         kernel("batch_norm_elemt", 2 * matrix_ + 2 * vector_);
     }
 
-    // tensor[mask]: nonzero() counts what is true, copies the number to the host, which must know
-    // how much memory to take, selects, and index() copies (aten/src/ATen/native/cuda/Nonzero.cu).
+    // tensor[mask]: nonzero() counts, copies the number to the host, which needs it to allocate,
+    // and selects; index() copies (aten/src/ATen/native/cuda/Nonzero.cu).
     void masked(const std::string& name, std::int64_t elements) {
         kernel("count of nonzero", layer_.ranks);
         events_.push_back({.kind = Kind::copy_to_host, .name = "number of nonzero"});
@@ -154,9 +154,8 @@ class Recorder {
         release("indices");
     }
 
-    // A layer as one writes it down, formula by formula: each line a tensor operation of its own,
-    // whose result a variable holds until the function ends. Every rank has as many rows, so no
-    // count is sent.
+    // A layer written formula by formula: each line is a tensor operation, and a variable holds its
+    // result until the function ends. All ranks have equally many rows, so no count is sent.
     void selfmade_forward() {
         allocate("input", matrix_);
         for (const char* name : {"weight", "bias", "running_mean", "running_var"}) {

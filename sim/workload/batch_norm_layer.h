@@ -1,9 +1,9 @@
-// One BatchNorm layer synchronised over ranks, on tensors [rows, channels] of float32: what a rank
-// does in one step, as a list of events, from which follow the step's time and its peak of memory.
+// One BatchNorm layer synchronised over ranks, on tensors [rows, channels] of float32: a rank's
+// events in one step. The step's time and its memory peak follow from them.
 //
 // gather and fused are this project's own layers (hw/batch_norm/sync_batch_norm.h). pytorch and
-// selfmade are the two systems of the published table (scenarios/published/syncbn.csv), whose
-// forward pass it shows: sim/README.md says how that is known.
+// selfmade are the two systems of the published table (scenarios/published/syncbn.csv), which shows
+// their forward pass; sim/README.md has the evidence.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ enum class BatchNormSystem : std::uint8_t { gather, fused, pytorch, selfmade };
 template <>
 inline constexpr auto names_of<BatchNormSystem> = names("gather", "fused", "pytorch", "selfmade");
 
-// What the system runs as on real ranks; none: it can only be simulated.
+// The layer that runs on real ranks; empty: the system can only be simulated.
 std::optional<BatchNormSync> real_layer_of(BatchNormSystem system);
 
 struct BatchNormLayer {
@@ -42,7 +42,7 @@ struct LayerEvent {
         allocate,     // `name`, `size`
         release,      // `name`
         kernel,       // moves `elements` to and from memory
-        collective,   // `exchange`; what follows on the device comes after it
+        collective,   // `exchange`; later work of the device waits for it
         copy_to_host  // of a few bytes, for which the host waits
     };
     Kind kind = Kind::kernel;
@@ -53,7 +53,7 @@ struct LayerEvent {
     bool operator==(const LayerEvent&) const = default;
 };
 
-// In the order in which the host issues them. Precondition (asserted): rows >= 0, channels >= 1,
+// By the host's order of issue. Precondition (asserted): rows >= 0, channels >= 1,
 // ranks >= 1; pytorch and selfmade run forward only.
 std::vector<LayerEvent> events_of(const BatchNormLayer& layer);
 
@@ -65,7 +65,7 @@ struct LiveTensor {
     bool operator==(const LiveTensor&) const = default;
 };
 
-// When most memory is live; the first of several such moments.
+// The moment with the most live memory; the first of several.
 struct MemoryPeak {
     Bytes size;
     std::vector<LiveTensor> live;
@@ -74,8 +74,7 @@ struct MemoryPeak {
 
 MemoryPeak memory_peak(const std::vector<LayerEvent>& events);
 
-// From the first launch until host and device have done all. As with a step's operations (see
-// sim/README.md),
+// From the first launch until host and device are done. As for a step's operations (sim/README.md),
 //     kernel i is issued at h(i) = h(i-1) + launch
 //     and starts at max(h(i), end(i-1)).
 Duration time_of(const std::vector<LayerEvent>& events, const Device& device,

@@ -8,18 +8,18 @@
 namespace bucketwise {
 namespace {
 
-// Where a total is measured, only how much arithmetic and memory weigh against each other. Host
-// time of one CUDA graph. Priors; a measured device file replaces them.
+// Priors; a measured device file replaces them. Where a total is measured, only the ratio of
+// arithmetic to memory counts.
 constexpr double roofline_compute_efficiency = 0.6;
 constexpr double roofline_memory_efficiency = 0.85;
 constexpr double roofline_launch_us = 8.0;
-constexpr double prior_graph_launch_us = 10.0;
+constexpr double prior_graph_launch_us = 10.0;  // host time of one CUDA graph
 // The shortest copies of traces from V100 and A100 take 1.6 us, and 0.75 to 1.15 us pass from one
 // kernel to the next.
 constexpr double prior_copy_fixed_us = 2.5;
 
 // Dense rates in TFLOP/s, tensor cores with float32 sums: float32, tfloat32, float16, bfloat16,
-// float64 without tensor cores, which of GA10x, Ada and GB202 is a 64th of float32.
+// float64 without tensor cores (a 64th of float32 for GA10x, Ada and GB202).
 using Peaks = std::array<double, every<Arithmetic>.size()>;
 
 enum class Lanes : std::uint8_t { narrow, wide };      // 64 or 128 of float32 in a multiprocessor
@@ -30,8 +30,8 @@ struct Chip {
     std::string_view what;
     Peaks peak_tflop_per_s{};
     double memory_gb_per_s = 0;
-    // What data sheets call GB: an "80 GB" A100 has 81,920 MiB. Of V100 there are some with 16.
-    // B200 and GB200 as eighths of a DGX B200's 1,440 GB and 72nds of an NVL72's 13.4 TB.
+    // Data sheets call it GB: an "80 GB" A100 has 81,920 MiB. Some V100 have 16. B200 and GB200:
+    // eighths of a DGX B200's 1,440 GB and 72nds of an NVL72's 13.4 TB.
     std::int64_t memory_gib = 0;
     std::int64_t multiprocessors = 0;
     Lanes lanes = Lanes::wide;
@@ -40,176 +40,66 @@ struct Chip {
     std::string_view source;
 };
 
-// Boards of little power for their rates cannot hold the peak's clock. What lasts is taken to be
-// proportional to power, with the board of the same process that has most: V100 (300 W for 125
-// TFLOP/s) for T4 (70 W for 65); H100 (700 W for 989) for L4 (72 W for 121) and MI300X (750 W for
-// 1,307).
+// Boards with little power for their rates cannot hold the peak's clock. The sustained rate is
+// taken as proportional to power, relative to the board of the same process with the most power:
+// V100 (300 W for 125 TFLOP/s) for T4 (70 W for 65); H100 (700 W for 989) for L4 (72 W for 121) and
+// MI300X (750 W for 1,307).
 constexpr double sustained_t4 = 0.45;
 constexpr double sustained_l4 = 0.84;
 constexpr double sustained_mi300x = 0.81;
 
+// clang-format off
 constexpr std::array<Chip, 16> chips{{
-    {"A100",
-     "A100 80GB SXM",
-     {19.5, 156, 312, 312, 9.7},
-     2039,
-     80,
-     108,
-     Lanes::narrow,
-     Attention::flash,
-     1,
+    {"A100", "A100 80GB SXM", {19.5, 156, 312, 312, 9.7}, 2039, 80, 108,
+     Lanes::narrow, Attention::flash, 1,
      "NVIDIA A100 Tensor Core GPU data sheet; A100 white paper"},
-    {"A10G",
-     "A10G, of AWS g5",
-     {35, 35, 70, 70, 0.55},
-     600,
-     24,
-     80,
-     Lanes::wide,
-     Attention::flash,
-     1,
+    {"A10G", "A10G, of AWS g5", {35, 35, 70, 70, 0.55}, 600, 24, 80,
+     Lanes::wide, Attention::flash, 1,
      "NVIDIA A10G data sheet for AWS; multiprocessors as CUDA reports them"},
-    {"A40",
-     "A40",
-     {37.4, 74.8, 149.7, 149.7, 0.58},
-     696,
-     48,
-     84,
-     Lanes::wide,
-     Attention::flash,
-     1,
+    {"A40", "A40", {37.4, 74.8, 149.7, 149.7, 0.58}, 696, 48, 84,
+     Lanes::wide, Attention::flash, 1,
      "NVIDIA A40 data sheet; Ampere GA102 white paper"},
-    {"A4000",
-     "RTX A4000",
-     {19.2, 38.3, 76.7, 76.7, 0.3},
-     448,
-     16,
-     48,
-     Lanes::wide,
-     Attention::flash,
-     1,
+    {"A4000", "RTX A4000", {19.2, 38.3, 76.7, 76.7, 0.3}, 448, 16, 48,
+     Lanes::wide, Attention::flash, 1,
      "NVIDIA RTX A4000 data sheet, halved to dense; Ampere GA102 white paper"},
-    {"B200",
-     "B200 SXM",
-     {75, 1125, 2250, 2250, 37},
-     8000,
-     180,
-     148,
-     Lanes::wide,
-     Attention::flash,
-     1,
+    {"B200", "B200 SXM", {75, 1125, 2250, 2250, 37}, 8000, 180, 148,
+     Lanes::wide, Attention::flash, 1,
      "NVIDIA HGX platform page, halved to dense; memory of DGX B200 data sheet"},
-    {"GB200",
-     "one of GB200's two",
-     {80, 1250, 2500, 2500, 40},
-     8000,
-     186,
-     152,
-     Lanes::wide,
-     Attention::flash,
-     1,
+    {"GB200", "one of GB200's two", {80, 1250, 2500, 2500, 40}, 8000, 186, 152,
+     Lanes::wide, Attention::flash, 1,
      "NVIDIA GB200 NVL72 page, halved to dense; multiprocessors as CUDA reports them"},
-    {"H100",
-     "H100 SXM5 80GB",
-     {67, 494.5, 989, 989, 34},
-     3350,
-     80,
-     132,
-     Lanes::wide,
-     Attention::flash,
-     1,
+    {"H100", "H100 SXM5 80GB", {67, 494.5, 989, 989, 34}, 3350, 80, 132,
+     Lanes::wide, Attention::flash, 1,
      "NVIDIA H100 Tensor Core GPU data sheet, halved to dense; H100 white paper"},
-    {"H200",
-     "H200 SXM",
-     {67, 494.5, 989, 989, 34},
-     4800,
-     141,
-     132,
-     Lanes::wide,
-     Attention::flash,
-     1,
+    {"H200", "H200 SXM", {67, 494.5, 989, 989, 34}, 4800, 141, 132,
+     Lanes::wide, Attention::flash, 1,
      "NVIDIA H200 Tensor Core GPU data sheet, halved to dense; H100 white paper"},
-    {"L4",
-     "L4",
-     {30.3, 60, 121, 121, 0.47},
-     300,
-     24,
-     58,
-     Lanes::wide,
-     Attention::flash,
-     sustained_l4,
+    {"L4", "L4", {30.3, 60, 121, 121, 0.47}, 300, 24, 58,
+     Lanes::wide, Attention::flash, sustained_l4,
      "NVIDIA L4 Tensor Core GPU data sheet, halved to dense; Ada white paper"},
-    {"L40S",
-     "L40S",
-     {91.6, 183, 362, 362, 1.4},
-     864,
-     48,
-     142,
-     Lanes::wide,
-     Attention::flash,
-     1,
+    {"L40S", "L40S", {91.6, 183, 362, 362, 1.4}, 864, 48, 142,
+     Lanes::wide, Attention::flash, 1,
      "NVIDIA L40S data sheet; Ada white paper"},
-    {"MI300X",
-     "AMD Instinct MI300X",
-     {163.4, 653.7, 1307.4, 1307.4, 81.7},
-     5300,
-     192,
-     304,
-     Lanes::narrow,
-     Attention::flash,
-     sustained_mi300x,
+    {"MI300X", "AMD Instinct MI300X", {163.4, 653.7, 1307.4, 1307.4, 81.7}, 5300, 192, 304,
+     Lanes::narrow, Attention::flash, sustained_mi300x,
      "AMD Instinct MI300X data sheet"},
-    {"RTX 3090",
-     "GeForce RTX 3090",
-     {35.6, 35.6, 71, 71, 0.56},
-     936,
-     24,
-     82,
-     Lanes::wide,
-     Attention::flash,
-     1,
+    {"RTX 3090", "GeForce RTX 3090", {35.6, 35.6, 71, 71, 0.56}, 936, 24, 82,
+     Lanes::wide, Attention::flash, 1,
      "NVIDIA Ampere GA102 white paper"},
-    {"RTX 4090",
-     "GeForce RTX 4090",
-     {82.6, 82.6, 165.2, 165.2, 1.3},
-     1008,
-     24,
-     128,
-     Lanes::wide,
-     Attention::flash,
-     1,
+    {"RTX 4090", "GeForce RTX 4090", {82.6, 82.6, 165.2, 165.2, 1.3}, 1008, 24, 128,
+     Lanes::wide, Attention::flash, 1,
      "NVIDIA Ada white paper"},
-    {"RTX PRO 6000",
-     "RTX PRO 6000 Blackwell",
-     {125, 251.9, 503.8, 503.8, 2.0},
-     1792,
-     96,
-     188,
-     Lanes::wide,
-     Attention::flash,
-     1,
+    {"RTX PRO 6000", "RTX PRO 6000 Blackwell", {125, 251.9, 503.8, 503.8, 2.0}, 1792, 96, 188,
+     Lanes::wide, Attention::flash, 1,
      "NVIDIA RTX Blackwell PRO white paper"},
-    {"T4",
-     "T4",
-     {8.1, 0, 65, 0, 0.25},
-     320,
-     16,
-     40,
-     Lanes::narrow,
-     Attention::fused,
-     sustained_t4,
+    {"T4", "T4", {8.1, 0, 65, 0, 0.25}, 320, 16, 40,
+     Lanes::narrow, Attention::fused, sustained_t4,
      "NVIDIA T4 data sheet; Turing white paper"},
-    {"V100",
-     "V100 SXM2",
-     {15.7, 0, 125, 0, 7.8},
-     900,
-     32,
-     80,
-     Lanes::narrow,
-     Attention::fused,
-     1,
+    {"V100", "V100 SXM2", {15.7, 0, 125, 0, 7.8}, 900, 32, 80,
+     Lanes::narrow, Attention::fused, 1,
      "NVIDIA V100 data sheet; V100 white paper"},
 }};
+// clang-format on
 
 DevicePreset preset_of(const Chip& chip) {
     return {{.name = std::string(chip.name),
@@ -230,8 +120,7 @@ DevicePreset preset_of(const Chip& chip) {
             chip.source};
 }
 
-// What is left of a name where spelling and the maker's names do not count: "rtx4090" of "NVIDIA
-// GeForce RTX 4090".
+// The name without spelling and makers: "rtx4090" for "NVIDIA GeForce RTX 4090".
 std::string spelt_alike(std::string_view name) {
     std::string text;
     for (const char c : name) {
@@ -249,8 +138,8 @@ std::string spelt_alike(std::string_view name) {
     return text;
 }
 
-// What tells a preset's board from others of its chip, whose rates differ (A100 with 40 GB, H100
-// and V100 on PCIe); and what nvidia-smi calls it.
+// Names that distinguish a preset's board from other boards of its chip, whose rates differ (A100
+// with 40 GB, H100 and V100 on PCIe), and nvidia-smi's names.
 struct OtherSpelling {
     std::string_view text;  // as spelt_alike() makes it
     std::string_view chip;

@@ -1,4 +1,4 @@
-// What one rank computes on: rates that turn work into time, and what the host pays per launch.
+// The device of one rank: rates that turn work into time, and the host's cost of a launch.
 #pragma once
 
 #include <array>
@@ -43,14 +43,14 @@ struct Device {
     double compute_efficiency = 1.0;  // share of the peak rate that matrix products reach, (0, 1]
     double memory_efficiency = 1.0;   // share of the peak bandwidth that passes reach, (0, 1]
     Duration launch{0};               // host time to launch one operation
-    // The same of one copy or cast, which is always a single launch; none: as of an operation.
+    // Host time to launch one copy or cast, always a single launch; none: as an operation.
     std::optional<Duration> copy_launch = {};
-    Duration copy_fixed{0};       // what a copy takes on the device beyond moving its bytes
+    Duration copy_fixed{0};       // a copy's time on the device beyond moving its bytes
     bool host_is_device = false;  // a CPU: the thread that launches also computes
     Duration graph_launch{0};     // host time to launch a whole step as one CUDA graph
     std::optional<std::int64_t> multiprocessors = {};  // of a GPU
     std::optional<Bytes> memory = {};                  // none: not known
-    // Of a preset: what it makes of its peaks where nothing was measured. It needs, besides:
+    // For presets: the factors from peaks to rates where nothing was measured, and their inputs.
     std::optional<GpuPrior> prior = {};
     bool wide = false;             // 128 float32 lanes a multiprocessor, not 64
     bool flash_attention = false;  // has kernels for it: Ampere and later
@@ -63,16 +63,15 @@ struct Device {
     }
 };
 
-// Published peak figures, and how they become times where nothing was measured.
+// Published peak figures, and the way to times where nothing was measured.
 struct DevicePreset {
     Device device;
-    std::string_view what;    // it is, in a few words
+    std::string_view what;    // a short description
     std::string_view source;  // of its peaks
 };
 const std::vector<DevicePreset>& device_presets();  // sorted by name
-// By its name, however it is spelt: case, spaces, hyphens and the maker's name aside, and with what
-// tells the same board from others of its chip ("h100", "a100-80gb", "NVIDIA GeForce RTX 4090").
-// Null: none.
+// Ignores case, spaces, hyphens and the maker's name, and accepts the names of the board among
+// others of its chip ("h100", "a100-80gb", "NVIDIA GeForce RTX 4090"). Null: no such preset.
 const DevicePreset* find_device_preset(std::string_view name);
 std::optional<Device> device_preset(std::string_view name);
 const std::vector<std::string_view>& device_preset_names();
@@ -82,7 +81,7 @@ const std::vector<std::string_view>& device_preset_names();
 // Precondition (asserted): the device supports the arithmetic.
 double roofline_seconds(const Work& work, const Device& device, Arithmetic arithmetic);
 
-// Bandwidth at which payload is copied within device memory: each byte is read and written.
+// Bandwidth of copies within device memory: each byte is read and written.
 BytesPerSecond copy_bandwidth(const Device& device);
 
 }  // namespace bucketwise

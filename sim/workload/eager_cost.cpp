@@ -82,8 +82,8 @@ PassCost EagerCosts::of(const Operation& operation, Pass pass, bool follows_pass
     return cost;
 }
 
-// Two products forward, five backward, which computes the scores again; queries, keys, values and
-// the result move once, and their gradients.
+// Two products forward, five backward, which computes the scores again. Queries, keys, values, the
+// result and their gradients move once.
 PassCost EagerCosts::attention_cost(const Operation& operation, Pass pass) const {
     const bool causal = operation.kind == OperationKind::masked_sum;
     if ((!causal && operation.kind != OperationKind::weighted_sum) ||
@@ -141,7 +141,7 @@ PassCost EagerCosts::memory_cost(const Operation& operation, Pass pass, bool fol
     auto elements = static_cast<double>(work_of(operation, pass).elements);
     std::int64_t kernels = eager.kernels;
     if (run_.execution == Execution::compiled) {
-        // What comes before is still on the chip, and need not be written for it.
+        // The input is still on the chip and need not be written.
         const bool fuses = follows_pass && operation.kind != OperationKind::normalisation;
         elements *= fuses ? 0.5 : 1;
         kernels = fuses ? 0 : std::min<std::int64_t>(kernels, 1);
@@ -149,7 +149,7 @@ PassCost EagerCosts::memory_cost(const Operation& operation, Pass pass, bool fol
         elements += static_cast<double>(eager.elements);
         if (autocast_ && operation.kind == OperationKind::normalisation &&
             pass != Pass::weight_gradient) {
-            // Of the elements forward reads and writes half are its result: 4 + 2 bytes each.
+            // Half of forward's elements are its result: 4 + 2 bytes each.
             elements += 0.75 * static_cast<double>(operation.forward.elements);
             ++kernels;
         }

@@ -1,5 +1,5 @@
-// What one pass of an operation costs device and host where nobody has measured them: the kernels
-// that a framework launches for it, each a matrix product or a pass over memory.
+// The cost of one pass of an operation, for device and host, without measurements: the kernels that
+// a framework launches for it, each a matrix product or a pass over memory.
 #pragma once
 
 #include <cstdint>
@@ -13,11 +13,11 @@
 
 namespace bucketwise {
 
-// How a framework runs a model, as far as a scenario says.
+// A scenario's choices of how a framework runs a model.
 struct RunAs {
     Execution execution = Execution::eager;
     AttentionKernel attention = AttentionKernel::automatic;
-    // Whether images have their channels last, as tensor cores want them; none: with 16 bits.
+    // Whether images have their channels last, for tensor cores; none: with 16 bits.
     std::optional<bool> channels_last = {};
     bool operator==(const RunAs&) const = default;
 };
@@ -34,9 +34,9 @@ class EagerCosts {
     EagerCosts(const Model& model, const Device& device, Arithmetic arithmetic, DType dtype,
                const RunAs& run);
 
-    // `follows_pass`: the operation before it in the same direction is one over memory too, with
-    // which a compiler fuses it. A fused attention is the cost of its last operation, the sum of
-    // values; those before it cost nothing then, but stay in the list of what real ranks run.
+    // `follows_pass`: the operation before it in the same direction passes over memory too, so that
+    // a compiler fuses the two. A fused attention costs in its last operation, the sum of values;
+    // those before it cost nothing, but stay in the list for real ranks.
     [[nodiscard]] PassCost of(const Operation& operation, Pass pass, bool follows_pass) const;
 
     // Host time to launch it. `node`: autograd's node is reached with it; `gradients`: parameters

@@ -1,6 +1,6 @@
-// What a GPU makes of its data sheet where nobody has measured it: a few factors, the same for all
-// devices, each with its range. Fitted to published steps of single GPUs, none to one of them
-// alone: docs/decisions/device_priors.md.
+// From a GPU's data sheet to its rates, without measurements: a few factors with ranges, the same
+// for all devices, fitted to published steps of many single GPUs
+// (docs/decisions/device_priors.md).
 #pragma once
 
 #include <array>
@@ -35,9 +35,21 @@ struct FactorRange {
     PresetRange range{};
     std::string_view what;
 };
-const FactorRange& range_of(GpuFactor factor);
+inline const FactorRange& range_of(GpuFactor factor) {
+    static constexpr std::array<FactorRange, every<GpuFactor>.size()> ranges{{
+        {{0.60, 0.79, 0.95}, "of the tensor cores' peak, of large tiles"},
+        {{0.75, 0.96, 1.10}, "of the other units' peak; above 1: fewer operations (Winograd)"},
+        {{0.65, 0.89, 1.10}, "of that, convolutions"},
+        {{0.30, 0.50, 0.70}, "of that, attention in one kernel that overlaps its loads"},
+        {{0.05, 0.10, 0.25}, "of that, attention in one kernel that does not"},
+        {{0.72, 0.87, 0.95}, "of the memory's peak, of passes over tensors"},
+        {{4.5, 3.0, 2.0}, "of each kernel, what it takes beyond its work, in us"},
+        {{1.8, 1.0, 0.5}, "of a server's host times"},
+    }};
+    return ranges[static_cast<std::size_t>(factor)];
+}
 
-// The factors at one end of their ranges, but for those that were given.
+// The factors at one end of their ranges, except the given ones.
 struct GpuPrior {
     PresetEnd end = PresetEnd::typical;
     std::array<std::optional<double>, every<GpuFactor>.size()> given = {};
@@ -55,16 +67,17 @@ enum class Execution : std::uint8_t { eager, compiled };
 template <>
 inline constexpr auto names_of<Execution> = names("eager", "compiled");
 
-// Attention: its scores written to memory and read again; kept on the chip by a kernel of any GPU;
-// by one that overlaps its loads, for 16-bit tensors from Ampere on. Automatic: what PyTorch's
-// scaled_dot_product_attention would choose; of a model that writes it out (CS336's), eager.
+// Attention's scores: written to memory and read again (eager); kept on the chip by a kernel of any
+// GPU (fused); by one that overlaps its loads, for 16-bit tensors from Ampere on (flash).
+// Automatic: the choice of PyTorch's scaled_dot_product_attention; eager for a model that writes
+// attention out (CS336's).
 enum class AttentionKernel : std::uint8_t { automatic, eager, fused, flash };
 
 template <>
 inline constexpr auto names_of<AttentionKernel> = names("automatic", "eager", "fused", "flash");
 
 // Host time in eager PyTorch on a server's CPU, in microseconds; host_scale multiplies all of it.
-// Of a compiled graph each kernel is launched by generated code.
+// In a compiled graph generated code launches each kernel.
 struct HostCosts {
     double operation_us = 0;  // forward: Python, dispatch and recording for autograd
     double node_us = 0;       // backward: one of autograd's nodes

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "sim/base/units.h"
@@ -55,7 +56,7 @@ struct MatrixProduct {
 
 enum class Pass : std::uint8_t {
     forward,
-    statistics,  // of a BatchNorm whose forward stops between its two halves to hear of other ranks
+    statistics,  // of a BatchNorm that exchanges between the two halves of its forward
     normalise,
     input_gradient,
     weight_gradient
@@ -65,11 +66,11 @@ constexpr bool is_forward(Pass pass) {
     return pass == Pass::forward || pass == Pass::statistics || pass == Pass::normalise;
 }
 
-// What an operation is to a framework: what it launches, and in which arithmetic.
+// A framework's view of an operation: its kernels and their arithmetic.
 enum class OperationKind : std::uint8_t {
     pass,           // over memory: elementwise, pooling, BatchNorm
-    stream,         // one that autocast leaves in float32: sums of a transformer's stream, losses
-    normalisation,  // such a one whose result autocast casts for the products that read it
+    stream,         // left in float32 by autocast: sums of a transformer's stream, losses
+    normalisation,  // the same; autocast casts the result for the products that read it
     linear,
     convolution,
     scores,        // attention: queries by keys
@@ -78,8 +79,8 @@ enum class OperationKind : std::uint8_t {
     masked_sum     // the same where a causal mask hides half of the scores
 };
 
-// What an eager framework launches for one pass of an operation, and what that moves beyond Work,
-// which counts what a single fused kernel would.
+// An eager framework's kernels for one pass of an operation, and their traffic beyond Work, which
+// counts a single fused kernel.
 struct EagerPass {
     std::int32_t kernels = 1;
     std::int64_t elements = 0;  // read + written
@@ -100,16 +101,16 @@ struct Operation {
     Work weight_gradient;  // of the second factor: a weight, or attention's second activation; else
                            // zero
     std::optional<MatrixProduct> product;
-    // Indices into Model::parameters, in the order in which PyTorch's autograd finishes their
-    // gradients: a linear layer's bias before its weight, a convolution's or normalisation's after.
+    // Indices into Model::parameters, ordered as PyTorch's autograd finishes their gradients: a
+    // linear layer's bias before its weight, a convolution's or normalisation's after.
     std::vector<std::int32_t> parameters;
     std::int64_t batch_norm_channels = 0;  // of a BatchNorm; 0: something else
     OperationKind kind = OperationKind::pass;
     std::int64_t kernel_area = 1;       // of a convolution: taps per input channel
     std::int64_t operand_elements = 0;  // of a product: its two factors and its result
     EagerPasses eager = {};
-    // What autograd keeps of its result until backward, for itself or for what reads the result;
-    // bytes are those of what is not in the arithmetic: a dropout's mask, where maxima were.
+    // Kept by autograd until backward, for this operation or for readers of its result. Bytes count
+    // tensors outside the arithmetic: a dropout's mask, the places of maxima.
     std::int64_t kept_elements = 0;
     std::int64_t kept_bytes = 0;
     bool operator==(const Operation&) const = default;
@@ -143,5 +144,9 @@ struct Model {
         return sum;
     }
 };
+
+// Whether a name of PyTorch's ("aten::addmm", "aten::conv2d", "ConvolutionBackward0", "sgemm") is
+// of a matrix product or attention.
+bool names_matrix_product(std::string_view operation);
 
 }  // namespace bucketwise

@@ -27,8 +27,8 @@ constexpr std::array<Tile, 10> tiles{{{256, 128},
                                       {64, 32},
                                       {32, 64}}};
 
-// What a tile loses to feeding its operands and to filling and emptying its pipeline. Tensor cores
-// eat faster, so both weigh more.
+// Losses of a tile: feeding its operands, and filling and emptying its pipeline. Tensor cores are
+// faster, so both weigh more.
 struct Pipeline {
     double feeding = 0;  // against flop per loaded element
     double filling = 0;  // in steps of depth
@@ -41,7 +41,7 @@ constexpr std::int64_t alignment = 8;
 constexpr double misaligned_efficiency = 0.5;
 // Deep products of few tiles are split by depth, and their parts added.
 constexpr std::int64_t shallowest_part = 256;
-constexpr double waves_that_blur = 4;  // blocks end one by one then, and half a wave is lost
+constexpr double waves_that_blur = 4;  // with more, blocks end one by one: half a wave is lost
 constexpr std::int64_t bytes_of_part = 4;
 
 std::int64_t parts_of(std::int64_t whole, std::int64_t part) {

@@ -1,5 +1,5 @@
-// How long a matrix product takes on a GPU that nobody has measured: tiles, waves of them over the
-// multiprocessors, and how deep each is.
+// The time of a matrix product on a GPU without measurements: tiles, their depth, and their waves
+// over the multiprocessors.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@ struct ProductWork {
     bool convolution = false;
 };
 
-// In seconds, without what launching it costs. Precondition (asserted): the device has a prior and
-// supports the arithmetic.
+// In seconds, without the launch. Precondition (asserted): the device has a prior and supports the
+// arithmetic.
 double product_seconds(const ProductWork& work, const Device& device, Arithmetic arithmetic);
 
 // The rate that large products of this arithmetic reach, in flop per second.

@@ -1,11 +1,10 @@
-// Which samples of an epoch each rank works on in which micro-step.
+// The samples of each rank and micro-step in an epoch.
 //
 // An epoch visits every sample once, in an order that all ranks share. A step takes the next
-// ranks x accumulation x batch of them; the last step takes what is left. Each step's samples are
-// dealt out evenly, the first ranks getting one more where they do not divide, and a rank works
-// through its share in micro-steps of `batch`. So in the last step micro-steps may be smaller,
-// fewer, or of no samples at all, and a mean over the step's samples has to count samples, not
-// ranks.
+// ranks x accumulation x batch of them; the last step takes the rest. Each step's samples are dealt
+// out evenly; where they do not divide, the first ranks get one more. A rank works through its
+// share in micro-steps of `batch`. So in the last step micro-steps may be smaller, fewer, or empty,
+// and a mean over the step's samples has to count samples, not ranks.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,4 @@
-// How much a machine varies from step to step, as measured: what a prediction's interval is made
-// of.
+// Measured variation of a machine from step to step, the source of a prediction's interval.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +19,7 @@ struct Variation {
     bool operator==(const Variation&) const = default;
 };
 
-// Whether ranks that are alike may differ in a step.
+// Whether equal ranks may differ in a step.
 constexpr bool ranks_vary(const Variation& variation) {
     return variation.rank_spread > 0 ||
            (variation.straggler_probability > 0 && variation.straggler_slowdown > 1);

@@ -17,7 +17,7 @@ struct CostedOperation {
     double seconds = 0;
 };
 
-// What costs are of: on a device with a prior the kernels of a framework, else a roofline.
+// The source of costs: a framework's kernels on a device with a prior, else a roofline.
 struct Costs {
     const Model& model;
     const ModelTiming& timing;
@@ -63,8 +63,8 @@ void spread_total(std::vector<CostedOperation>& operations, Duration total) {
     }
 }
 
-// Where the host is the device, a measured time already contains what launching cost; else it is
-// what the device took, and the host launches besides.
+// Where the host is the device, a measured time contains the launch; else the host launches in
+// addition.
 void set_times(std::vector<CostedOperation>& operations, const std::vector<Duration>& times,
                const Device& device) {
     invariant(operations.size() == times.size(), "every operation of a pass has a measured time");
@@ -148,32 +148,20 @@ std::vector<CostedOperation> forward_pass(const Model& model, const ModelTiming&
     return pass;
 }
 
-// Appends to `readiness` the parameters of `operation` that no earlier operation uses: backward
-// visits those later, and the gradient is complete only then.
-std::int32_t finish_parameters(const Model& model, std::size_t operation,
-                               const std::vector<std::size_t>& first_user,
-                               std::vector<std::int32_t>& readiness) {
-    std::int32_t count = 0;
-    for (const std::int32_t parameter : model.operations[operation].parameters) {
-        if (first_user[static_cast<std::size_t>(parameter)] == operation) {
-            readiness.push_back(parameter);
-            ++count;
-        }
-    }
-    return count;
-}
-
-// Of those that an earlier operation uses, too.
-Bytes used_before(const Model& model, std::size_t operation,
-                  const std::vector<std::size_t>& first_user, Bytes element) {
-    Bytes size;
+// Appends to `readiness` the parameters of `operation` that no earlier operation uses, and sums the
+// others up: backward visits their earlier users later, and completes the gradients only then.
+void finish_parameters(const Model& model, std::size_t operation,
+                       const std::vector<std::size_t>& first_user, Bytes element,
+                       TimedOperation& timed, std::vector<std::int32_t>& readiness) {
     for (const std::int32_t parameter : model.operations[operation].parameters) {
         const auto index = static_cast<std::size_t>(parameter);
-        if (first_user[index] != operation) {
-            size += model.parameters[index].numel() * element;
+        if (first_user[index] == operation) {
+            readiness.push_back(parameter);
+            ++timed.ready_count;
+        } else {
+            timed.used_before += model.parameters[index].numel() * element;
         }
     }
-    return size;
 }
 
 std::vector<CostedOperation> backward_pass(const Model& model, DType gradient_dtype,
@@ -203,9 +191,8 @@ std::vector<CostedOperation> backward_pass(const Model& model, DType gradient_dt
             pass.push_back(pass_of(model, i, Pass::weight_gradient, " weight gradient", timing));
         }
         if (has_weight) {
-            TimedOperation& last = pass.back().operation;
-            last.ready_count = finish_parameters(model, i, first_user, readiness);
-            last.used_before = used_before(model, i, first_user, element_size(gradient_dtype));
+            finish_parameters(model, i, first_user, element_size(gradient_dtype),
+                              pass.back().operation, readiness);
         }
     }
     return pass;

@@ -1,5 +1,5 @@
 // A workload: the gradients of one rank in parameter order, and the timed operations whose ends
-// make them ready. What a bucket plan and the engine start from, wherever the times came from.
+// make them ready. Bucket plans and the engine start from it.
 #pragma once
 
 #include <bit>
@@ -28,7 +28,7 @@ struct Gradient {
     [[nodiscard]] Bytes size() const { return numel * element_size(dtype); }
 };
 
-// One pass of one operation of a model: what a real rank runs for a TimedOperation.
+// One pass of one operation of a model, which a real rank runs for a TimedOperation.
 struct OperationPass {
     std::int32_t operation = 0;  // index into Model::operations
     Pass pass = Pass::forward;
@@ -40,15 +40,15 @@ struct OperationPass {
 constexpr std::uint8_t compute_stream = 0;
 constexpr std::size_t most_side_streams = 7;
 
-// Where an operation runs, and what it waits for there besides what was issued before it on its own
-// stream: what events order (cudaStreamWaitEvent).
+// The stream of an operation, and the other streams that it waits for by events
+// (cudaStreamWaitEvent).
 struct StreamOrder {
     std::uint8_t stream = compute_stream;
-    // Bit s: it begins no earlier than what was issued before it on stream s has ended.
+    // Bit s: it begins after the end of all work issued before it on stream s.
     std::uint8_t after = 0;
     bool operator==(const StreamOrder&) const = default;
 
-    // Neither: as nearly all are, so that it is asked first.
+    // The common case, asked first.
     [[nodiscard]] constexpr bool is_plain() const {
         return std::bit_cast<std::uint16_t>(*this) == 0;
     }
@@ -58,17 +58,17 @@ struct StreamOrder {
     }
 };
 
-// One operation, on the compute stream or beside it. When it ends, `ready_count` gradients become
-// ready: the next ones of Workload::readiness. Beside it, none.
+// One operation, on the compute stream or beside it. When an operation of the compute stream ends,
+// the next `ready_count` gradients of Workload::readiness become ready.
 struct TimedOperation {
     std::string name;
     Duration device{0};  // undisturbed time on its stream
     Duration host{0};    // host time to launch it
     std::int32_t ready_count = 0;
-    // Of parameters that it uses and whose gradients an operation after it finishes (tied weights).
+    // Size of parameters that it uses and a later operation's gradient finishes (tied weights).
     Bytes used_before = {};
     std::optional<OperationPass> source = {};  // none: its time was given, not its work
-    std::optional<Exchange> exchange = {};     // all ranks wait for it before what follows
+    std::optional<Exchange> exchange = {};     // all ranks wait for it before they go on
     bool host_waits = false;                   // the host goes on when it has run
     StreamOrder order = {};
     bool operator==(const TimedOperation&) const = default;
@@ -81,9 +81,9 @@ struct BufferGroup {
     bool operator==(const BufferGroup&) const = default;
 };
 
-// What backward is made of, as far as it is known.
+// The known composition of backward.
 struct BackwardMix {
-    std::optional<double> product_share = {};  // of its time that matrix products take
+    std::optional<double> product_share = {};  // matrix products' share of its time
     Duration product{0};                       // the mean one; 0: not known
     Duration operation{0};                     // the mean one; 0: not known
     bool operator==(const BackwardMix&) const = default;
@@ -104,7 +104,7 @@ struct Workload {
     [[nodiscard]] Bytes gradient_bytes() const;
 };
 
-// Of operations that are as fine as what the device runs; `is_product` tells matrix products.
+// For operations as fine as the device's kernels.
 template <typename IsProduct>
 BackwardMix backward_mix(const std::vector<TimedOperation>& backward, const IsProduct& is_product) {
     double all = 0;
@@ -129,16 +129,16 @@ BackwardMix backward_mix(const std::vector<TimedOperation>& backward, const IsPr
                    : BackwardMix{};
 }
 
-// Times given for the gradients one by one.
+// A gradient with its given time.
 struct GradientReadiness {
     Gradient gradient;
     Duration ready{0};  // from the start of backward
     bool operator==(const GradientReadiness&) const = default;
 };
 
-// Backward becomes one operation per distinct readiness, and one for what is left after the last.
-// Among gradients ready at the same moment the later parameter counts as first, as autograd visits
-// them. Precondition (asserted): 0 <= ready <= backward for each.
+// Backward becomes one operation per distinct readiness, and one for the rest. Among gradients
+// ready at the same moment the later parameter comes first, as in autograd. Precondition
+// (asserted): 0 <= ready <= backward for each.
 Workload workload_from_readiness(const std::vector<GradientReadiness>& gradients, Duration forward,
                                  Duration backward);
 
@@ -156,17 +156,17 @@ struct ModelTiming {
     bool operator==(const ModelTiming&) const = default;
 };
 
-// Each operation takes the time that was measured (precondition, asserted: as many as there are
-// operations); where only a total is measured, the operations of that pass are scaled by their
-// roofline times to sum to it, to the picosecond. Where nothing is, it costs device and host what
-// EagerCosts says of a device with a prior, else its roofline time and a launch. A measured total
-// already contains what launching cost, so its operations launch for free; the time of a single
-// operation contains it only where the host is the device. In backward each operation runs its
-// input gradient, then its weight gradient; a parameter's gradient is ready when the last operation
-// that uses it has run (tied weights).
+// Each operation takes its measured time (precondition, asserted: one time for each operation).
+// Where only a total is measured, the pass's operations are scaled in proportion to their roofline
+// times to sum to it, to the picosecond. Without measurements, a device with a prior has the costs
+// of EagerCosts, any other the roofline time and a launch. A measured total contains the cost of
+// launching, so its operations launch for free; the time of a single operation contains it only
+// where the host is the device. In backward each operation runs its input gradient, then its weight
+// gradient. A parameter's gradient is ready when the last operation that uses it has run (tied
+// weights).
 //
-// A BatchNorm that is synchronised runs its forward in two halves, statistics and normalising, and
-// its weight gradient before its input gradient: what each first one found is exchanged before the
+// A synchronised BatchNorm runs its forward in two halves, statistics and normalising, and its
+// weight gradient before its input gradient. The result of the first is exchanged before the
 // second. Its parameters' gradients are ready when both have run, as autograd hands them out
 // together.
 Workload workload_from_model(const Model& model, DType gradient_dtype, const ModelTiming& timing);

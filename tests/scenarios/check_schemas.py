@@ -107,7 +107,7 @@ DOCUMENTS = json.loads(json.dumps({
         "sync": {"strategy": "ddp", "bucket_cap_mib_list": [1, 25], "batched_grad_copy": True, "static_graph": True,
                  "sharded_optimizer": "broadcast",
                  "compiled": True,
-                 "framework": "deepspeed_zero2", "framework_version": "0.14.2"},
+                 "framework": "deepspeed_zero2", "framework_version": "0.14.3"},
         "step": {"optimizer_ms": 1}},
     "llama": {
         "name": "llama",

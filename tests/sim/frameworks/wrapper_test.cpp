@@ -1,9 +1,8 @@
 // What is typed into wrappers: in each one's spelling, and of the advised buckets.
-#include "sim/frameworks/wrapper.h"
-
 #include <algorithm>
 #include <cmath>
 
+#include "sim/frameworks/framework_advice.h"
 #include "tests/catch.h"
 
 namespace bucketwise {
@@ -98,7 +97,7 @@ TEST_CASE("arguments that the simulated step needs go along, or it is said that 
         wrapper_setting(SettingPlace::transformers, request, advice_of(50, 49, 51));
     CHECK(trainer.typed ==
           "TrainingArguments(ddp_bucket_cap_mb=50, ddp_find_unused_parameters=True)");
-    CHECK(notes(trainer, "views are not to be had"));
+    CHECK(notes(trainer, "views cannot be set there"));
     // A first bucket of its own takes a list, where lists pass.
     SyncRequest first;
     first.first_bucket = Bytes{bytes_per_mib};

@@ -1,4 +1,4 @@
-#include "sim/report/memory_json.h"
+#include "sim/report/prediction_json.h"
 
 #include <nlohmann/json.hpp>
 

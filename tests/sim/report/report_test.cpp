@@ -45,8 +45,8 @@ TEST_CASE("the report names the best cap, the default, the plateau and what bind
     const std::string text =
         text_report(scenario, prediction,
                     {framework_settings(step_input(scenario), scenario.sync, prediction), {}});
-    for (const char* part : {"ResNet: ddp, 8 ranks, ring over link", "default", "do as well",
-                             "What binds the step", "bucket_cap_mb="}) {
+    for (const char* part : {"ResNet: ddp, 8 ranks, ring over link", "default", "are equally good",
+                             "is bound by computing", "bucket_cap_mb="}) {
         INFO(part << " in:\n" << text);
         CHECK(text.find(part) != std::string::npos);
     }
@@ -107,7 +107,7 @@ TEST_CASE("settings say what to type, how many buckets it gives, and what they l
     const Prediction prediction = predict_scenario(scenario);
     // They are asked for; else nothing is said.
     CHECK(to_json(scenario, prediction)["settings"].empty());
-    CHECK(text_report(scenario, prediction).find("What to type") == std::string::npos);
+    CHECK(text_report(scenario, prediction).find("Settings to type") == std::string::npos);
     const SettingAdvice advice{framework_settings(step_input(scenario), scenario.sync, prediction),
                                {}};
     const Json settings = to_json(scenario, prediction, advice)["settings"];

@@ -77,7 +77,7 @@ TEST_CASE("what is known to be too weak gives no advice, and nothing to type") {
     CHECK(verdict.text == "Do not rely on this: the trace replays 30 % off.");
     const std::string report = text_report(scenario, prediction);
     CHECK(report.starts_with(verdict.text));
-    CHECK(report.find("What to type") == std::string::npos);
+    CHECK(report.find("Settings to type") == std::string::npos);
     CHECK(report.find("Note: the trace replays 30 % off.") != std::string::npos);
 }
 
@@ -100,7 +100,7 @@ TEST_CASE("the report begins with the verdict, and its details only come when as
     const std::string verdict = verdict_of(scenario, prediction).text;
     CHECK(brief.starts_with(verdict + "\n\ntwo: ddp, 2 ranks, ring over slow\n"));
     CHECK(full.starts_with(verdict));
-    CHECK(brief.find("What binds the step of ") != std::string::npos);
+    CHECK(brief.find("is bound by computing (") != std::string::npos);
     CHECK(full.size() >= brief.size());
 }
 
