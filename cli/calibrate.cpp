@@ -1,12 +1,12 @@
-// bucketwise calibrate MEASUREMENTS...: link and computing of the machine that was measured.
+// bucketwise calibrate MEASUREMENTS...: link and computing of the measured machine.
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include <fmt/format.h>
-#include <boost/program_options.hpp>
 #include <nlohmann/json.hpp>
 
 #include "calibrate/fit/calibration.h"
@@ -14,10 +14,8 @@
 #include "calibrate/fit/inverse_fit.h"
 #include "cli/commands.h"
 #include "cli/measured_files.h"
-#include "cli/shell/command_help.h"
 #include "cli/shell/exit_codes.h"
 #include "cli/shell/files.h"
-#include "cli/shell/option_values.h"
 #include "cli/shell/progress.h"
 #include "cli/steps_csv.h"
 #include "hw/record/environment.h"
@@ -33,8 +31,6 @@
 namespace bucketwise {
 namespace {
 
-namespace po = boost::program_options;
-
 constexpr std::string_view calibrate_examples = R"(
 examples:
   bucketwise calibrate measurements.jsonl -o link.json
@@ -47,7 +43,18 @@ A steps file holds two columns: bucket_cap_mib, and step_ms or backward_ms. Seve
 --scenario, are fitted together: the same machine with other strategies.
 )";
 
-// What a fit gives, whichever way it was found.
+struct CalibrateOptions {
+    std::vector<std::string> measurements;
+    std::string output;
+    std::optional<std::string> scenario_output;
+    std::string captured;
+    std::vector<std::string> steps;
+    std::vector<std::string> scenarios;
+    std::optional<std::int64_t> processors;
+    std::optional<std::string> fit;
+};
+
+// Results of a fit, to measurements or to steps.
 struct Outputs {
     Json link;
     std::optional<Json> scenario;
@@ -55,21 +62,21 @@ struct Outputs {
     std::string report;
 };
 
-void write(const po::variables_map& values, const Outputs& outputs) {
+void write(const CalibrateOptions& options, const Outputs& outputs) {
     std::vector<OutputText> files;
-    const auto add_if_asked = [&](const char* option, const std::optional<Json>& document) {
-        if (values.count(option) != 0 && document) {
-            files.push_back({text_value(values, option), json_text(*document)});
+    const auto add = [&](const std::optional<std::string>& file,
+                         const std::optional<Json>& document) {
+        if (file && document) {
+            files.push_back({*file, json_text(*document)});
         }
     };
-    add_if_asked("output", outputs.link);
-    add_if_asked("scenario-output", outputs.scenario);
-    add_if_asked("fit", outputs.fit);
+    add(options.output, outputs.link);
+    add(options.scenario_output, outputs.scenario);
+    add(options.fit, outputs.fit);
     write_outputs(files, outputs.report);
 }
 
-// The captured step with the link, and with what its computing takes where nothing travels beside
-// it. Throws InputError.
+// The captured step with the link and with the times of undisturbed computing. Throws InputError.
 Json captured_scenario(const std::string& file, const LinkParameters& link, std::string& report) {
     Json document = parse_json(read_text_file(file), file);
     set_at(document, "/cluster/link", link_json(link), "--captured");
@@ -81,22 +88,21 @@ Json captured_scenario(const std::string& file, const LinkParameters& link, std:
                          "another step");
     }
     report += fmt::format(
-        "of a captured backward of {:.4g} ms communication beside it had made {:.3g} ms, taken "
-        "out; simulated beside it again, no operation is more than {:.2g} % off\n",
+        "captured backward of {:.4g} ms: {:.3g} ms of it, caused by communication, are taken out; "
+        "simulated with communication again, no operation is more than {:.2g} % off\n",
         to_ms(alone->workload.backward + alone->slowed), to_ms(alone->slowed), 100 * alone->miss);
     return with_times(std::move(document), *alone);
 }
 
-Outputs from_measurements(const po::variables_map& values) {
-    const std::vector<std::string> files = texts_value(values, "measurements");
-    const std::string captured = text_or_empty(values, "captured");
+Outputs from_measurements(const CalibrateOptions& options) {
+    const std::vector<std::string>& files = options.measurements;
+    const std::string& captured = options.captured;
     const std::vector<MeasuredRun> runs = read_runs(files);
     const std::optional<MeasuredScenario> measured =
         measured_scenario(runs.front(), StrategyKinds::all);
-    const Calibration calibration =
-        calibrate(runs, measured ? std::optional(measured->scenario) : std::nullopt,
-                  optional_number(values, "processors", {1, most_processors}));
-    if (values.count("scenario-output") != 0 && !calibration.compute && captured.empty()) {
+    const Calibration calibration = calibrate(
+        runs, measured ? std::optional(measured->scenario) : std::nullopt, options.processors);
+    if (options.scenario_output && !calibration.compute && captured.empty()) {
         throw InputError(files.front(), "", "compute records, for --scenario-output", "none");
     }
     Outputs outputs{.link = link_json(calibration.link),
@@ -111,7 +117,7 @@ Outputs from_measurements(const po::variables_map& values) {
     return outputs;
 }
 
-// Steps say nothing of one part of a topology or another.
+// Steps cannot tell the parts of a topology apart.
 void refuse_topology(const Json& document, const std::string& file) {
     const Json::json_pointer topology("/cluster/link/topology");
     if (document.contains(topology)) {
@@ -120,14 +126,13 @@ void refuse_topology(const Json& document, const std::string& file) {
     }
 }
 
-Outputs from_steps(const po::variables_map& values) {
-    const std::vector<std::string> files = texts_value(values, "steps");
-    const std::vector<std::string> scenarios = texts_value(values, "scenario");
+Outputs from_steps(const CalibrateOptions& options) {
+    const std::vector<std::string>& files = options.steps;
+    const std::vector<std::string>& scenarios = options.scenarios;
     if (files.size() != scenarios.size()) {
         throw UsageError{"calibrate: expected a --scenario for each --steps, in the same order"};
     }
-    if (values.count("measurements") != 0 || values.count("fit") != 0 ||
-        values.count("processors") != 0) {
+    if (!options.measurements.empty() || options.fit || options.processors) {
         throw UsageError{
             "calibrate: expected either measurement files or --steps, which go without --fit and "
             "--processors; got both"};
@@ -166,46 +171,48 @@ Outputs from_steps(const po::variables_map& values) {
             .report = inverse_fit_report(fit)};
 }
 
-}  // namespace
-
-CommandHelp calibrate_help() {
-    return {.usage = {"bucketwise calibrate MEASUREMENTS... -o FILE [OPTIONS]",
-                      "bucketwise calibrate --steps FILE --scenario FILE -o FILE"},
-            .options = options_of(
-                {{"output,o", "link file to write, for --link"},
-                 {"scenario-output",
-                  "scenario file to write: the measured scenario with this link and the measured "
-                  "times of its operations"},
-                 {"captured",
-                  "scenario whose times were taken while its own buckets travelled, as "
-                  "bucketwise.torch captures them: --scenario-output has them without what that "
-                  "cost"},
-                 {"steps",
-                  "CSV file of step times at several caps, to fit the machine to; may be repeated",
-                  many_values},
-                 {"scenario", "scenario of those steps; one per --steps", many_values},
-                 {"processors",
-                  "of the one machine on which all ranks ran, Gloo on loopback; where they were "
-                  "fewer than ranks, ranks took turns on them, and the link says so"},
-                 {"fit", "file to write what is behind the fit to, as JSON"}}),
-            .text = calibrate_examples,
-            .positional = {"measurements", -1}};
-}
-
-int run_calibrate(const CommandLine& line) {
-    const po::variables_map& values = line.values;
-    const bool inverse = values.count("steps") != 0 || values.count("scenario") != 0;
-    if ((!inverse && values.count("measurements") == 0) || values.count("output") == 0) {
+int run_calibrate(const CalibrateOptions& options) {
+    const bool inverse = !options.steps.empty() || !options.scenarios.empty();
+    if ((!inverse && options.measurements.empty()) || options.output.empty()) {
         throw UsageError{
             "calibrate: expected measurement files, or --steps and --scenario, and -o with a file "
             "to write; see bucketwise calibrate --help"};
     }
-    if (values.count("captured") != 0 && (inverse || values.count("scenario-output") == 0)) {
+    if (!options.captured.empty() && (inverse || !options.scenario_output)) {
         throw UsageError{
             "calibrate: --captured: expected measurement files and --scenario-output beside it"};
     }
-    write(values, inverse ? from_steps(values) : from_measurements(values));
+    write(options, inverse ? from_steps(options) : from_measurements(options));
     return exit_done;
+}
+
+}  // namespace
+
+CommandHelp calibrate_help() {
+    const auto o = std::make_shared<CalibrateOptions>();
+    return {
+        .usage = {"bucketwise calibrate MEASUREMENTS... -o FILE [OPTIONS]",
+                  "bucketwise calibrate --steps FILE --scenario FILE -o FILE"},
+        .options = options_of(
+            {{"output,o", "link file to write, for --link", o->output},
+             {"scenario-output",
+              "scenario file to write: the measured scenario with this link and the measured times "
+              "of its operations",
+              o->scenario_output},
+             {"captured",
+              "scenario of bucketwise.torch, timed while its own buckets travelled: "
+              "--scenario-output gets its times without that disturbance",
+              o->captured},
+             {"steps", "CSV file of step times at several caps, to fit; may be repeated", o->steps},
+             {"scenario", "scenario of those steps; one per --steps", o->scenarios},
+             {"processors",
+              "processors of the one machine that ran all ranks, Gloo on loopback; fewer than "
+              "ranks: ranks took turns, and the link says so",
+              {o->processors, WholeNumbers{1, most_processors}}},
+             {"fit", "file to write the details of the fit to, as JSON", o->fit}}),
+        .text = calibrate_examples,
+        .positional = {"measurements", -1, o->measurements},
+        .run = [o](const CommandLine&) { return run_calibrate(*o); }};
 }
 
 }  // namespace bucketwise

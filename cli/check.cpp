@@ -1,15 +1,14 @@
-// bucketwise check TRACE|SCENARIO...: a gate for CI. Are steps as fast as they were, and as they
-// have to be?
+// bucketwise check TRACE|SCENARIO...: a gate for CI. Are steps as fast as before, and as required?
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include <fmt/format.h>
-#include <boost/program_options.hpp>
 #include <nlohmann/json.hpp>
 
 #include "calibrate/gate/baseline.h"
@@ -17,10 +16,8 @@
 #include "cli/check_report.h"
 #include "cli/checked_cases.h"
 #include "cli/commands.h"
-#include "cli/shell/command_help.h"
 #include "cli/shell/exit_codes.h"
 #include "cli/shell/files.h"
-#include "cli/shell/option_values.h"
 #include "cli/shell/read_files.h"
 #include "cli/shell/scenario_document.h"
 #include "sim/base/error.h"
@@ -30,8 +27,6 @@
 
 namespace bucketwise {
 namespace {
-
-namespace po = boost::program_options;
 
 enum class CheckFormat : std::uint8_t { text, markdown, junit, json };
 
@@ -49,61 +44,58 @@ examples:
   bucketwise check trace.json --baseline baseline.json --max-regression 3%
   bucketwise check measurements.jsonl --baseline measured.json --update-baseline --format junit -o gate.xml
 
-Traces of PyTorch's profiler or of Nsight Systems (several: more steps, and how much runs differ), measurements of
-bucketwise measure, and scenarios, of which the predicted step is checked. Exit codes: 0 held, 3 not held, 2 bad input.
-A step that takes longer counts where it does so beyond chance, at the rate of --false-alarms, and by more than
---max-regression. --max-step and --max-exposed are compared with medians. What is printed says why, with the bucket.
+Checks traces of PyTorch's profiler or of Nsight Systems (several traces: more steps, and the spread of runs),
+measurements of bucketwise measure, and the predicted steps of scenarios. Exit codes: 0 held, 3 not held, 2 bad input.
+A slower step is a regression where it is slower beyond chance, at the rate of --false-alarms, and by more than
+--max-regression. --max-step and --max-exposed limit medians. The report names the cause and its bucket.
 )";
 
-po::options_description check_options() {
-    po::options_description options("options", 100);
-    add_options(
-        options,
-        {{"baseline", "file that an earlier check wrote with --update-baseline, to compare with"},
-         {"update-baseline", "write --baseline of what is given, instead of comparing with it",
-          no_value},
-         {"max-regression", "by which a step may take longer than in the baseline", "2%"},
-         {"false-alarms",
-          "in what share of checks of what has not changed a regression may be seen", "1%"},
-         {"max-step", "longest step that is allowed, such as 120ms"},
-         {"max-exposed", "largest share of a step that may wait for communication, such as 5%"},
-         {"format", "text, markdown, junit or json", "text"},
-         {"output,o", "file to write what was found to; - is standard output", "-"}});
-    add_scenario_options(options);
-    add_workload_options(options);
-    add_options(options, {ranks_option, help_option});
-    return options;
-}
+struct CheckOptions {
+    std::vector<std::string> inputs;
+    std::string baseline;
+    bool update_baseline = false;
+    GateLimits limits;
+    CheckFormat format = CheckFormat::text;
+    std::string output = "-";
+    ScenarioOptions scenario;
+};
 
-GateLimits requested_limits(const po::variables_map& values) {
-    constexpr double shortest_s = 1e-6;
-    constexpr double longest_s = 86400;
+double read_step_ms(const std::string& text, const std::string& option) {
     constexpr double ms_in_s = 1000;
-    GateLimits limits{.max_regression = share_value(values, "max-regression", {0, 10}),
-                      .false_alarms = share_value(values, "false-alarms", {1e-6, 0.2})};
-    if (values.count("max-exposed") != 0) {
-        limits.max_exposed = share_value(values, "max-exposed", {0, 1});
-    }
-    if (values.count("max-step") != 0) {
-        limits.max_step_ms = ms_in_s * seconds_value(values, "max-step", shortest_s, longest_s);
-    }
-    return limits;
+    return ms_in_s * TimeInSeconds{.least = 1e-6, .most = 86400}(text, option);
 }
 
-// Empty: there is none to compare with.
-std::vector<GateCase> requested_baseline(const po::variables_map& values) {
-    const std::string file = text_or_empty(values, "baseline");
-    if (values.count("update-baseline") != 0) {
-        if (file.empty()) {
-            throw UsageError{"--update-baseline: expected --baseline beside it, got none"};
-        }
-        return {};
-    }
-    return file.empty() ? std::vector<GateCase>{}
-                        : read_baseline(parse_json(read_text_file(file), file), file);
+std::vector<OptionText> check_rows(CheckOptions& o) {
+    return {
+        {"baseline", "baseline to compare with, written by --update-baseline", o.baseline},
+        {"update-baseline", "write --baseline from the inputs, instead of comparing",
+         o.update_baseline},
+        {"max-regression",
+         "largest increase of a step over the baseline",
+         {o.limits.max_regression, Percentage{{0, 10}}, "2%"}},
+        {"false-alarms",
+         "share of checks of unchanged steps that may report a regression",
+         {o.limits.false_alarms, Percentage{{1e-6, 0.2}}, "1%"}},
+        {"max-step", "longest step allowed, such as 120ms", {o.limits.max_step_ms, read_step_ms}},
+        {"max-exposed",
+         "largest share of a step spent waiting for communication, such as 5%",
+         {o.limits.max_exposed, Percentage{{0, 1}}}},
+        {"format", "text, markdown, junit or json", {o.format, Choice{every<CheckFormat>}, "text"}},
+        {"output,o", "file to write the report to; - is standard output", o.output}};
 }
 
-// A gate that compares nothing would be held for ever.
+// Empty: nothing to compare with.
+std::vector<GateCase> requested_baseline(const CheckOptions& options) {
+    const std::string& file = options.baseline;
+    if (options.update_baseline && file.empty()) {
+        throw UsageError{"--update-baseline: expected --baseline beside it, got none"};
+    }
+    return options.update_baseline || file.empty()
+               ? std::vector<GateCase>{}
+               : read_baseline(parse_json(read_text_file(file), file), file);
+}
+
+// A gate that compares nothing would always hold.
 void check_any_compared(const std::vector<GateCase>& baseline, const GateVerdict& verdict,
                         const std::string& file) {
     const bool is_any = std::ranges::any_of(
@@ -125,36 +117,34 @@ std::string report_in(CheckFormat format, const GateVerdict& verdict) {
                                        : reports[static_cast<std::size_t>(format)](verdict);
 }
 
+int run_check(const CheckOptions& options) {
+    const std::vector<GateCase> baseline = requested_baseline(options);
+    const std::vector<GateCase> cases = cases_of_files(options.scenario, options.inputs);
+    GateVerdict verdict = check_cases(baseline, cases, options.limits);
+    check_any_compared(baseline, verdict, options.baseline);
+    std::vector<OutputText> outputs;
+    if (options.update_baseline) {
+        outputs.push_back({options.baseline, json_text(baseline_json(cases))});
+        verdict.notes.push_back(
+            fmt::format("the baseline {} now is of these steps", options.baseline));
+    }
+    outputs.push_back({options.output, report_in(options.format, verdict)});
+    write_outputs(outputs);
+    return verdict.is_held() ? exit_done : exit_not_held;
+}
+
 }  // namespace
 
 CommandHelp check_help() {
+    const auto o = std::make_shared<CheckOptions>();
     return {.usage = {"bucketwise check TRACE|MEASUREMENTS|SCENARIO... [OPTIONS]"},
-            .options = check_options(),
+            .options = options_of(check_rows(*o), simulated_rows(o->scenario)),
             .text = check_text,
             .arguments = scenarios(),
-            .values = {{"format", one_of(every<CheckFormat>)}},
-            .positional = {"inputs", -1},
+            .positional = {"inputs", -1, o->inputs},
             .required = {"inputs"},
-            .wants = "traces, measurements or scenarios, got none"};
-}
-
-int run_check(const CommandLine& line) {
-    const po::variables_map& values = line.values;
-    const auto format = choice_value(values, "format", every<CheckFormat>);
-    const GateLimits limits = requested_limits(values);
-    const std::vector<GateCase> baseline = requested_baseline(values);
-    const std::string file = text_or_empty(values, "baseline");
-    const std::vector<GateCase> cases = cases_of_files(values, texts_value(values, "inputs"));
-    GateVerdict verdict = check_cases(baseline, cases, limits);
-    check_any_compared(baseline, verdict, file);
-    std::vector<OutputText> outputs;
-    if (values.count("update-baseline") != 0) {
-        outputs.push_back({file, json_text(baseline_json(cases))});
-        verdict.notes.push_back(fmt::format("the baseline {} now is of these steps", file));
-    }
-    outputs.push_back({text_value(values, "output"), report_in(format, verdict)});
-    write_outputs(outputs);
-    return verdict.is_held() ? exit_done : exit_not_held;
+            .wants = "traces, measurements or scenarios, got none",
+            .run = [o](const CommandLine&) { return run_check(*o); }};
 }
 
 }  // namespace bucketwise

@@ -8,8 +8,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "cli/shell/result_table.h"
 #include "sim/base/json_output.h"
-#include "sim/base/transformed.h"
 #include "sim/report/number_text.h"
 #include "sim/text/foreign_text.h"
 #include "sim/text/marked_up.h"
@@ -47,14 +47,21 @@ std::string said_of(const CheckedCase& one) {
     return one.change && one.change->is_faster ? "held, faster" : "held";
 }
 
-// The first sentence, by which one acts.
+bool is_compared(const GateVerdict& verdict) {
+    return std::ranges::any_of(verdict.cases,
+                               [](const CheckedCase& one) { return one.change.has_value(); });
+}
+
+std::ptrdiff_t broken_cases(const GateVerdict& verdict) {
+    return std::ranges::count_if(verdict.cases,
+                                 [](const CheckedCase& one) { return !one.broken.empty(); });
+}
+
+// The first sentence.
 std::string opening(const GateVerdict& verdict) {
     for (const CheckedCase& one : verdict.cases) {
         if (!one.broken.empty()) {
-            const auto others =
-                std::ranges::count_if(
-                    verdict.cases, [](const CheckedCase& other) { return !other.broken.empty(); }) -
-                1;
+            const auto others = broken_cases(verdict) - 1;
             const std::string why =
                 one.causes.empty() ? "" : fmt::format(": {}", one.causes.front().text);
             const std::string more = others == 0 ? ""
@@ -71,8 +78,7 @@ std::string opening(const GateVerdict& verdict) {
         return fmt::format("Held, but of {} too few steps were seen to tell a regression.",
                            counted(untold, "case"));
     }
-    const bool compared = std::ranges::any_of(
-        verdict.cases, [](const CheckedCase& one) { return one.change.has_value(); });
+    const bool compared = is_compared(verdict);
     if (!compared && !verdict.limits.max_step_ms && !verdict.limits.max_exposed) {
         return "Held, as nothing was compared: --baseline, --max-step and --max-exposed set "
                "limits.";
@@ -81,40 +87,33 @@ std::string opening(const GateVerdict& verdict) {
                     : "Held: no step is beyond its limits.";
 }
 
-using CheckCells = std::vector<std::string>;
-
-bool is_compared(const GateVerdict& verdict) {
-    return std::ranges::any_of(verdict.cases,
-                               [](const CheckedCase& one) { return one.change.has_value(); });
-}
-
-// A header, then a row for each case; what was compared only where anything was.
-std::vector<CheckCells> rows_of(const GateVerdict& verdict) {
+// A row for each case; columns of the baseline only where anything was compared.
+TextTable table_of(const GateVerdict& verdict) {
     const bool compared = is_compared(verdict);
-    const auto row = [compared](CheckCells cells, const CheckCells& comparison, std::string said) {
-        if (compared) {
-            cells.insert(cells.end(), comparison.begin(), comparison.end());
-        }
-        cells.push_back(std::move(said));
-        return cells;
-    };
-    std::vector<CheckCells> rows{row({"case", "steps", "step (ms)", "exposed (ms)"},
-                                     {"against the baseline", "told from"}, "")};
-    for (const CheckedCase& one : verdict.cases) {
-        const bool is_told = one.change && one.change->can_be_told && one.change->tellable > 0;
-        rows.push_back(
-            row({shown_line(one.name, longest_shown),
-                 one.runs == 1 ? std::to_string(one.steps)
-                               : fmt::format("{} in {} runs", one.steps, one.runs),
-                 three_digits(one.step_ms), one.exposed_ms ? three_digits(*one.exposed_ms) : "-"},
-                {one.change ? change_text(*one.change) : "-",
-                 is_told ? percent_text(one.change->tellable) : "-"},
-                said_of(one)));
+    TextTable table{.header = {"case", "steps", "step (ms)", "exposed (ms)"}, .left = {true}};
+    if (compared) {
+        table.header.insert(table.header.end(), {"against the baseline", "told from"});
     }
-    return rows;
+    table.header.emplace_back("");
+    table.left.resize(table.header.size());
+    table.left.back() = true;
+    for (const CheckedCase& one : verdict.cases) {
+        Cells row{shown_line(one.name, longest_shown),
+                  one.runs == 1 ? std::to_string(one.steps)
+                                : fmt::format("{} in {} runs", one.steps, one.runs),
+                  three_digits(one.step_ms), one.exposed_ms ? three_digits(*one.exposed_ms) : "-"};
+        if (compared) {
+            const bool is_told = one.change && one.change->can_be_told && one.change->tellable > 0;
+            row.push_back(one.change ? change_text(*one.change) : "-");
+            row.push_back(is_told ? percent_text(one.change->tellable) : "-");
+        }
+        row.push_back(said_of(one));
+        table.rows.push_back(std::move(row));
+    }
+    return table;
 }
 
-// What is to be said of one case, sentences without their ends.
+// Remarks on one case: sentences without their ends.
 std::vector<std::string> remarks_on(const CheckedCase& one) {
     std::vector<std::string> remarks = one.broken;
     for (const GateCause& cause : one.causes) {
@@ -145,7 +144,7 @@ std::string rate_text(const GateVerdict& verdict) {
         percent_text(verdict.limits.max_regression), percent_text(verdict.limits.false_alarms));
 }
 
-// Sentences of all cases and of the whole; what several cases have in common once.
+// Sentences of all cases and of the whole; a remark on several cases appears once.
 std::vector<std::string> all_remarks(const GateVerdict& verdict) {
     std::vector<std::pair<std::string, std::vector<std::string>>> by_text;
     for (const CheckedCase& one : verdict.cases) {
@@ -210,20 +209,8 @@ Json case_json(const CheckedCase& one) {
 }  // namespace
 
 std::string text_of(const GateVerdict& verdict) {
-    const std::vector<CheckCells> rows = rows_of(verdict);
-    std::string text = wrapped(shown_line(opening(verdict), 2000)) + "\n\n";
-    for (const CheckCells& row : rows) {
-        std::string line;
-        for (std::size_t c = 0; c < row.size(); ++c) {
-            const std::size_t width = std::ranges::max(
-                transformed(rows, [c](const CheckCells& other) { return other[c].size(); }));
-            const bool is_number = c > 0 && c + 1 < row.size();
-            line += is_number ? fmt::format("  {:>{}}", row[c], width)
-                              : fmt::format("  {:<{}}", row[c], width);
-        }
-        line.erase(line.find_last_not_of(' ') + 1);
-        text += line + "\n";
-    }
+    std::string text =
+        wrapped(shown_line(opening(verdict), 2000)) + "\n\n" + aligned_text(table_of(verdict));
     const std::vector<std::string> remarks = all_remarks(verdict);
     text += remarks.empty() ? "" : "\n";
     for (const std::string& remark : remarks) {
@@ -233,18 +220,8 @@ std::string text_of(const GateVerdict& verdict) {
 }
 
 std::string markdown_of(const GateVerdict& verdict) {
-    std::string text = fmt::format("### bucketwise: {}\n\n", markdown_escaped(opening(verdict)));
-    const std::vector<CheckCells> rows = rows_of(verdict);
-    for (const CheckCells& row : rows) {
-        text += fmt::format("| {} |\n", fmt::join(transformed(row, markdown_escaped), " | "));
-        if (&row == &rows.front()) {
-            for (std::size_t c = 0; c < row.size(); ++c) {
-                text += "|---";
-            }
-            text += "|\n";
-        }
-    }
-    text += "\n";
+    std::string text = fmt::format("### bucketwise: {}\n\n{}", markdown_escaped(opening(verdict)),
+                                   markdown_table(table_of(verdict)));
     for (const std::string& remark : all_remarks(verdict)) {
         text += fmt::format("- {}\n", markdown_escaped(remark));
     }
@@ -252,12 +229,10 @@ std::string markdown_of(const GateVerdict& verdict) {
 }
 
 std::string junit_of(const GateVerdict& verdict) {
-    const auto failed = std::ranges::count_if(
-        verdict.cases, [](const CheckedCase& one) { return !one.broken.empty(); });
     std::string text = fmt::format(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
         "<testsuites>\n  <testsuite name=\"bucketwise check\" tests=\"{}\" failures=\"{}\">\n",
-        verdict.cases.size(), failed);
+        verdict.cases.size(), broken_cases(verdict));
     for (const CheckedCase& one : verdict.cases) {
         const std::string remarks = fmt::format("{}", fmt::join(remarks_on(one), "\n"));
         text +=

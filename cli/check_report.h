@@ -1,5 +1,4 @@
-// What a gate found: for people, for a pull request, for CI's collectors of tests, and for
-// programs.
+// A gate's verdict: for people, for a pull request, for CI's test reports, and for programs.
 #pragma once
 
 #include <string>

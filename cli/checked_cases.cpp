@@ -9,12 +9,12 @@
 #include <fmt/format.h>
 
 #include "calibrate/gate/measured_cases.h"
+#include "cli/import_traces.h"
 #include "cli/measured_files.h"
 #include "cli/prediction.h"
 #include "cli/shell/file_kind.h"
 #include "cli/shell/files.h"
 #include "cli/shell/scenario_document.h"
-#include "cli/trace_files.h"
 #include "import/replay/step_account.h"
 #include "import/run/traced_gradients.h"
 #include "sim/base/error.h"
@@ -32,7 +32,7 @@ constexpr std::size_t longest_name = 200;
 
 // --- traces ---
 
-// When gradients became ready, by readiness, from the start of backward.
+// Times at which gradients became ready, rising, from the start of backward.
 std::vector<double> ready_ms_of(const TracedStep& step, bool has_device) {
     std::optional<Duration> begin;
     Duration done{0};
@@ -126,7 +126,7 @@ GateRun run_of(std::vector<TracedRank> ranks) {
     return run;
 }
 
-// The k-th trace of a rank is of the k-th run.
+// The k-th trace of a rank belongs to the k-th run.
 GateCase traced_case(std::vector<TracedRank> traces) {
     std::map<std::int64_t, std::size_t> seen;
     std::vector<std::vector<TracedRank>> runs;
@@ -144,7 +144,7 @@ GateCase traced_case(std::vector<TracedRank> traces) {
 
 // --- scenarios ---
 
-// What the timeline of one settled step tells beside its length.
+// Details from the timeline of one settled step.
 class PredictedStep {
   public:
     PredictedStep(const StepInput& input, const Evaluator& evaluator, Cap cap)
@@ -178,7 +178,7 @@ class PredictedStep {
     }
 
   private:
-    // Of the last micro-step, whose spans are the last.
+    // From the last micro-step, whose spans are the last.
     void find_gradients(GateRun& run) {
         std::size_t ready = 0;
         const std::vector<std::int32_t>& order = plan_.order_of(workload_);
@@ -230,10 +230,9 @@ class PredictedStep {
     Duration copying_{0};
 };
 
-GateCase predicted_case(const boost::program_options::variables_map& values,
-                        const std::string& file) {
+GateCase predicted_case(const ScenarioOptions& options, const std::string& file) {
     const Scenario scenario =
-        parse_scenario(read_simulated_document(values, file), file, read_text_file);
+        parse_scenario(read_simulated_document(options, file), file, read_text_file);
     const StepInput input = step_input(scenario);
     Evaluator evaluator(input, scenario.sync);
     const Cap cap = cap_of(scenario.sync);
@@ -273,7 +272,7 @@ void refuse_no_time(const std::vector<GateCase>& cases) {
 
 }  // namespace
 
-std::vector<GateCase> cases_of_files(const boost::program_options::variables_map& values,
+std::vector<GateCase> cases_of_files(const ScenarioOptions& options,
                                      const std::vector<std::string>& files) {
     std::vector<TracedRank> traces;
     std::vector<std::string> measured;
@@ -287,7 +286,7 @@ std::vector<GateCase> cases_of_files(const boost::program_options::variables_map
         } else if (kind == FileKind::measurements) {
             measured.push_back(file);
         } else {
-            GateCase predicted = predicted_case(values, file);
+            GateCase predicted = predicted_case(options, file);
             refuse_same_name(predicted, file, cases);
             cases.push_back(std::move(predicted));
         }

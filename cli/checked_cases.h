@@ -1,19 +1,18 @@
-// What `bucketwise check` is given, as cases of its gate.
+// The inputs of `bucketwise check` as cases of its gate.
 #pragma once
 
 #include <string>
 #include <vector>
 
-#include <boost/program_options.hpp>
-
 #include "calibrate/gate/gate_run.h"
+#include "cli/shell/scenario_document.h"
 
 namespace bucketwise {
 
-// Traces together are one case: those of one rank are of several runs, those of several ranks of
-// one. Measurements together are a case for each cap, each file a run. Every scenario is a case, as
-// options change it. Throws InputError for what is none of these.
-std::vector<GateCase> cases_of_files(const boost::program_options::variables_map& values,
+// All traces form one case: traces of one rank are several runs, traces of several ranks one run.
+// Measurements form a case for each cap, each file a run. Every scenario is a case, as options
+// change it. Throws InputError.
+std::vector<GateCase> cases_of_files(const ScenarioOptions& options,
                                      const std::vector<std::string>& files);
 
 }  // namespace bucketwise

@@ -1,4 +1,4 @@
-// Every subcommand: what runs it and what describes it, in the file of its name.
+// Every subcommand, described in the file of its name.
 #pragma once
 
 #include <string>
@@ -11,30 +11,9 @@ namespace bucketwise {
 // `bucketwise` itself.
 extern const CommandGroup all_commands;
 
-// Runs `bucketwise ARGUMENTS...` and returns the exit code. Messages go to standard error, each one
-// line: "bucketwise: ...".
+// Runs `bucketwise ARGUMENTS...` and returns the exit code. An error is one line on standard
+// error: "bucketwise: ...".
 int run_command_line(const std::vector<std::string>& arguments);
-
-int run_predict(const CommandLine& line);
-int run_sweep(const CommandLine& line);
-int run_measure(const CommandLine& line);
-int run_calibrate(const CommandLine& line);
-int run_compare(const CommandLine& line);
-int run_validate(const CommandLine& line);
-int run_check(const CommandLine& line);
-int run_completion(const CommandLine& line);
-int run_man(const CommandLine& line);
-int run_device_list(const CommandLine& line);
-int run_device_show(const CommandLine& line);
-int run_link_list(const CommandLine& line);
-int run_link_show(const CommandLine& line);
-int run_settings_check(const CommandLine& line);
-int run_import_chakra(const CommandLine& line);
-int run_import_flight_recorder(const CommandLine& line);
-int run_import_hf(const CommandLine& line);
-int run_import_kineto(const CommandLine& line);
-int run_import_nccl_tests(const CommandLine& line);
-int run_import_nsys(const CommandLine& line);
 
 CommandHelp predict_help();
 CommandHelp sweep_help();

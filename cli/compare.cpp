@@ -1,9 +1,10 @@
-// bucketwise compare SCENARIO: the steps that were measured beside their predictions.
+// bucketwise compare SCENARIO: measured steps beside their predictions.
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include <fmt/format.h>
-#include <boost/program_options.hpp>
 #include <nlohmann/json.hpp>
 
 #include "calibrate/comparison/sharded_comparison.h"
@@ -12,10 +13,8 @@
 #include "cli/commands.h"
 #include "cli/measured_files.h"
 #include "cli/prediction.h"
-#include "cli/shell/command_help.h"
 #include "cli/shell/exit_codes.h"
 #include "cli/shell/files.h"
-#include "cli/shell/option_values.h"
 #include "cli/shell/scenario_document.h"
 #include "sim/base/error.h"
 #include "sim/link/link_input.h"
@@ -23,39 +22,30 @@
 namespace bucketwise {
 namespace {
 
-namespace po = boost::program_options;
-
 constexpr std::string_view compare_examples = R"(
 examples:
   bucketwise compare scenarios/transformer_small.json --link link.json --measurements measurements.jsonl
   bucketwise compare calibrated.json --measurements measurements.jsonl -o comparison.json
 
-A scenario that knows its computing only from a device takes the times of its operations from the
-compute records of the measurements. Measured steps are only ever compared with.
+A scenario whose computing is only a device's takes the times of its operations from the compute
+records of the measurements. Measured steps are compared with, never fitted to.
 )";
 
-po::options_description compare_options() {
-    po::options_description options("options", 100);
-    add_options(options,
-                {{"measurements", "file that bucketwise measure wrote"},
-                 {"output,o", "file to write the comparison to, as JSON"},
-                 {"trace",
-                  "write the step at the chosen cap, predicted beside measured, as a "
-                  "trace for ui.perfetto.dev"},
-                 {"details", "print all: every cap, where the error comes from, what would help",
-                  no_value}});
-    add_scenario_options(options);
-    add_workload_options(options);
-    add_options(options, {ranks_option, help_option});
-    return options;
-}
+struct CompareOptions {
+    std::string file;
+    std::string measurements;
+    std::optional<std::string> output;
+    std::optional<std::string> trace;
+    bool details = false;
+    ScenarioOptions scenario;
+};
 
 bool knows_only_its_device(const Scenario& scenario) {
     const auto* model = std::get_if<ModelWorkload>(&scenario.workload);
     return model != nullptr && !model->forward && model->forward_operations.empty();
 }
 
-// With the computing that the run measured, where the scenario has none of its own.
+// With the measured computing, where the scenario has none of its own.
 Scenario scenario_to_compare(Json document, const std::string& file, const MeasuredRun& run) {
     inline_link(document, file, read_text_file);
     Scenario scenario = parse_scenario(document, file, read_text_file, StrategyKinds::all);
@@ -77,67 +67,75 @@ Scenario scenario_to_compare(Json document, const std::string& file, const Measu
 constexpr const char* no_compute_records =
     "the measurements hold no compute records: computing is the scenario's device's";
 
-int compare_sharded(const po::variables_map& values, const Scenario& scenario,
+// The two comparisons differ in type alone.
+template <typename Comparison>
+std::vector<OutputText> json_output(const CompareOptions& options, const Scenario& scenario,
+                                    Comparison& comparison) {
+    if (knows_only_its_device(scenario)) {
+        comparison.notes.emplace_back(
+            "the measurements hold no compute records: computing is the scenario's device's");
+    }
+    return options.output
+               ? std::vector<OutputText>{{*options.output, json_text(to_json(comparison))}}
+               : std::vector<OutputText>{};
+}
+
+int compare_sharded(const CompareOptions& options, const Scenario& scenario,
                     const MeasuredRun& run) {
-    for (const char* option : {"trace", "details"}) {
-        if (values.count(option) != 0) {
-            throw UsageError{fmt::format("--{}: expected a strategy with buckets, got {}", option,
-                                         name_of(scenario.sharding->strategy))};
-        }
+    if (options.trace || options.details) {
+        throw UsageError{fmt::format("--{}: expected a strategy with buckets, got {}",
+                                     options.trace ? "trace" : "details",
+                                     name_of(scenario.sharding->strategy))};
     }
     ShardedComparison comparison = compare_settings(scenario, run);
-    if (knows_only_its_device(scenario)) {
-        comparison.notes.emplace_back(no_compute_records);
-    }
-    std::vector<OutputText> outputs;
-    if (values.count("output") != 0) {
-        outputs.push_back({text_value(values, "output"), json_text(to_json(comparison))});
-    }
+    const std::vector<OutputText> outputs = json_output(options, scenario, comparison);
     write_outputs(outputs, comparison_report(comparison));
+    return exit_done;
+}
+
+int run_compare(const CompareOptions& options) {
+    check_one_printed("compare", "--output and --trace", options.output, options.trace);
+    const Json document = read_simulated_document(options.scenario, options.file);
+    const MeasuredRun run = read_runs({options.measurements}).front();
+    const Scenario scenario = scenario_to_compare(document, options.file, run);
+    if (scenario.sharding) {
+        return compare_sharded(options, scenario, run);
+    }
+    const Prediction prediction =
+        predict_with_progress(scenario, step_input(scenario), {}, {}).prediction;
+    Comparison comparison = compare_steps(scenario, run, prediction);
+    std::vector<OutputText> outputs = json_output(options, scenario, comparison);
+    if (options.trace) {
+        const MeasuredCap& chosen = comparison.points[comparison.chosen].measured;
+        outputs.push_back(
+            {*options.trace, step_trace_beside(scenario, step_input(scenario), chosen.asked_cap(),
+                                               measured_process(comparison))});
+    }
+    write_outputs(outputs, comparison_report(comparison, options.details));
     return exit_done;
 }
 
 }  // namespace
 
 CommandHelp compare_help() {
+    const auto o = std::make_shared<CompareOptions>();
     return {.usage = {"bucketwise compare SCENARIO --measurements FILE [OPTIONS]"},
-            .options = compare_options(),
+            .options = options_of(
+                {{"measurements", "file of bucketwise measure", o->measurements},
+                 {"output,o", "file to write the comparison to, as JSON", o->output},
+                 {"trace",
+                  "write the step at the chosen cap, predicted beside measured, for "
+                  "ui.perfetto.dev",
+                  o->trace},
+                 {"details", "print every cap, the sources of the error, and what would help",
+                  o->details}},
+                simulated_rows(o->scenario)),
             .text = compare_examples,
             .arguments = scenarios(),
+            .positional = {.value = o->file},
             .required = {"scenario", "measurements"},
-            .wants = "a scenario file and --measurements with a file"};
-}
-
-int run_compare(const CommandLine& line) {
-    const po::variables_map& values = line.values;
-    check_one_printed(values, "compare", "output", "trace");
-    const std::string& file = text_value(values, "scenario");
-    const std::string output = text_or_empty(values, "output");
-    const std::string trace = text_or_empty(values, "trace");
-    const Json document = read_simulated_document(values, file);
-    const MeasuredRun run = read_runs({text_value(values, "measurements")}).front();
-    const Scenario scenario = scenario_to_compare(document, file, run);
-    if (scenario.sharding) {
-        return compare_sharded(values, scenario, run);
-    }
-    const Prediction prediction =
-        predict_with_progress(scenario, step_input(scenario), {}, {}).prediction;
-    Comparison comparison = compare_steps(scenario, run, prediction);
-    if (knows_only_its_device(scenario)) {
-        comparison.notes.emplace_back(no_compute_records);
-    }
-    std::vector<OutputText> outputs;
-    if (!output.empty()) {
-        outputs.push_back({output, json_text(to_json(comparison))});
-    }
-    if (!trace.empty()) {
-        const MeasuredCap& chosen = comparison.points[comparison.chosen].measured;
-        outputs.push_back(
-            {trace, step_trace_beside(scenario, step_input(scenario), chosen.asked_cap(),
-                                      measured_process(comparison))});
-    }
-    write_outputs(outputs, comparison_report(comparison, values.count("details") != 0));
-    return exit_done;
+            .wants = "a scenario file and --measurements with a file",
+            .run = [o](const CommandLine&) { return run_compare(*o); }};
 }
 
 }  // namespace bucketwise

@@ -39,7 +39,7 @@ std::vector<std::size_t> defaults_among(const std::vector<Item>& items) {
     return defaults;
 }
 
-// What rank 0 knows, and decides.
+// Rank 0's knowledge and decisions.
 class DecidingRounds : public RoundDirector {
   public:
     DecidingRounds(const MeasureOptions& options, const std::vector<Measurement>& earlier)
@@ -61,7 +61,7 @@ class DecidingRounds : public RoundDirector {
 
     [[nodiscard]] RoundOrder probes() const override { return order_of(plan_.probes()); }
 
-    // What is still cold.
+    // The cold items.
     RoundOrder warm_up() override {
         plan_.choose(elapsed_s());
         std::vector<std::size_t> cold;
@@ -148,7 +148,7 @@ class DecidingRounds : public RoundDirector {
                                      [](const auto& step) { return step.has_value(); });
     }
 
-    // Where what a calibration needs was measured again, the advice may be another.
+    // New isolated measurements may change the advice.
     void take_advice(RoundOrder& order) {
         constexpr std::int64_t before_it_is_known = 2;
         if (items_of_plan_.empty() || plan_.rounds() < before_it_is_known ||
@@ -169,7 +169,7 @@ class DecidingRounds : public RoundDirector {
             }
             return;
         }
-        // A calibration that is not sure yet would have every cap measured.
+        // A limit, as an unsure calibration might add every cap.
         constexpr int most_added = 3;
         if (added_ < most_added) {
             ++added_;
@@ -194,7 +194,7 @@ class DecidingRounds : public RoundDirector {
         return plans;
     }
 
-    // Its plans are indices of ours.
+    // The decision's plans are our indices.
     MeasuredDecision decide() {
         const std::vector<std::size_t> plans = chosen_plans();
         const std::vector<std::size_t> defaults = defaults_among(items_);

@@ -1,6 +1,5 @@
-// What a run with a limit of time measures round by round: what items took says what fits, a
-// calibration to what was measured says which cap to judge, and further rounds go to the caps
-// between which nothing is decided yet.
+// The rounds of a run with a limit of time: times of items say what fits, a calibration of the
+// records says which cap to judge, and further rounds go to undecided caps.
 #pragma once
 
 #include <memory>
@@ -14,12 +13,11 @@
 namespace bucketwise {
 
 // The options, which are kept by reference, have a limit of time, which counts from the call.
-// `earlier`: what the file holds already, its environment first.
+// `earlier`: the file's records, its environment first.
 std::unique_ptr<RoundDirector> deciding_rounds(const MeasureOptions& options,
                                                const std::vector<Measurement>& earlier);
 
-// What predict advises of the scenario that `records` replayed, calibrated to them; none where they
-// are not enough for that.
+// The prediction for the records' scenario, calibrated to them; empty where they are too few.
 std::optional<Prediction> advice_of(const std::vector<Measurement>& records,
                                     const std::string& file);
 

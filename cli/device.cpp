@@ -1,20 +1,16 @@
-// bucketwise device list: the presets. bucketwise device show DEVICE: one of them, and how its
-// data sheet becomes times where nothing was measured.
-#include <algorithm>
+// bucketwise device list: the presets. bucketwise device show DEVICE: how one's data sheet becomes
+// times where nothing was measured.
+#include <memory>
 #include <string>
 #include <string_view>
 
 #include <fmt/format.h>
-#include <boost/program_options.hpp>
 
 #include "cli/commands.h"
-#include "cli/shell/command_help.h"
 #include "cli/shell/exit_codes.h"
 #include "cli/shell/files.h"
-#include "cli/shell/option_values.h"
-#include "cli/shell/result_table.h"
-#include "cli/shell/scenario_document.h"
 #include "sim/base/error.h"
+#include "sim/base/transformed.h"
 #include "sim/workload/device.h"
 #include "sim/workload/gpu_prior.h"
 
@@ -34,35 +30,37 @@ examples:
   bucketwise device show A100
   bucketwise device show "RTX 4090" --format json
 
-DEVICE is a preset. Each factor is the same for all of them, and a key by which a scenario's device can replace it.
+DEVICE is a preset. All presets share the factors. A scenario's device can replace each by the key of its name.
 )";
 
+NamedRow device_row(const DevicePreset& preset) {
+    const Device& device = preset.device;
+    NamedRow row{{"name", device.name},
+                 {"what", std::string(preset.what)},
+                 {"memory_gb_per_s", static_cast<double>(device.memory_bandwidth.count) * 1e-9},
+                 {"multiprocessors", device.multiprocessors.value()},
+                 {"sustained", device.sustained},
+                 {"source", std::string(preset.source)}};
+    for (const Arithmetic arithmetic : every<Arithmetic>) {
+        if (const double peak = device.peak(arithmetic); peak > 0) {
+            row[std::string(name_of(arithmetic)) + "_tflop_per_s"] = peak;
+        }
+    }
+    return row;
+}
+
 ResultTable device_table() {
-    ResultTable table;
-    table.title = "presets: peak rates of dense products in TFLOP/s, from data sheets";
-    table.columns = {{"name", "preset"}, {"what", "what it is"}};
+    std::vector<Column> columns{{"name", "preset"}, {"what", "what it is"}};
     for (const Arithmetic arithmetic : every<Arithmetic>) {
         const std::string name(name_of(arithmetic));
-        table.columns.push_back(
-            {name + "_tflop_per_s", name, -4, arithmetic != Arithmetic::float64});
+        columns.push_back({name + "_tflop_per_s", name, -4, arithmetic != Arithmetic::float64});
     }
-    table.columns.push_back({"memory_gb_per_s", "memory\nGB/s", 0});
-    table.columns.push_back({"multiprocessors", "multi-\nprocessors", 0});
-    table.columns.push_back({"sustained", "sustained", 2});
-    table.columns.push_back({"source", "source", 0, false});
-    for (const DevicePreset& preset : device_presets()) {
-        const Device& device = preset.device;
-        std::vector<Cell> row{device.name, std::string(preset.what)};
-        for (const Arithmetic arithmetic : every<Arithmetic>) {
-            const double peak = device.peak(arithmetic);
-            row.push_back(peak > 0 ? Cell(peak) : Cell());
-        }
-        row.emplace_back(static_cast<double>(device.memory_bandwidth.count) * 1e-9);
-        row.emplace_back(device.multiprocessors.value());
-        row.emplace_back(device.sustained);
-        row.emplace_back(std::string(preset.source));
-        table.rows.push_back(std::move(row));
-    }
+    columns.push_back({"memory_gb_per_s", "memory\nGB/s", 0});
+    columns.push_back({"multiprocessors", "multi-\nprocessors", 0});
+    columns.push_back({"sustained", "sustained", 2});
+    columns.push_back({"source", "source", 0, false});
+    ResultTable table = table_of(columns, transformed(device_presets(), device_row));
+    table.title = "presets: peak rates of dense products in TFLOP/s, from data sheets";
     table.notes = {"sustained: share of its rates that a board's power lets last"};
     return table;
 }
@@ -78,22 +76,23 @@ const DevicePreset& preset_named(const std::string& name) {
 }
 
 ResultTable factor_table(const DevicePreset& preset) {
-    ResultTable table;
-    table.title = fmt::format("{}: what a step makes of the data sheet where nothing was measured",
-                              preset.what);
-    table.columns = {{"factor", "factor"}};
+    std::vector<Column> columns{{"factor", "factor"}};
     for (const PresetEnd end : every<PresetEnd>) {
-        const std::string name(name_of(end));
-        table.columns.push_back({name, name, 2});
+        columns.push_back({std::string(name_of(end)), std::string(name_of(end)), 2});
     }
-    table.columns.push_back({"what", "what it is"});
+    columns.push_back({"what", "what it is"});
+    std::vector<NamedRow> rows;
     for (const GpuFactor factor : every<GpuFactor>) {
         const FactorRange& known = range_of(factor);
-        std::vector<Cell> row{std::string(name_of(factor))};
-        row.insert(row.end(), known.range.begin(), known.range.end());
-        row.emplace_back(std::string(known.what));
-        table.rows.push_back(std::move(row));
+        NamedRow& row = rows.emplace_back(
+            NamedRow{{"factor", std::string(name_of(factor))}, {"what", std::string(known.what)}});
+        for (const PresetEnd end : every<PresetEnd>) {
+            row[std::string(name_of(end))] = known.range[static_cast<std::size_t>(end)];
+        }
     }
+    ResultTable table = table_of(columns, rows);
+    table.title = fmt::format("{}: what a step makes of the data sheet where nothing was measured",
+                              preset.what);
     const HostCosts eager = host_costs(Execution::eager);
     const HostCosts compiled = host_costs(Execution::compiled);
     table.notes = {
@@ -110,34 +109,28 @@ ResultTable factor_table(const DevicePreset& preset) {
 }  // namespace
 
 CommandHelp device_list_help() {
-    return {.usage = {"bucketwise device list [--format text|csv|json]"},
-            .options = options_of({{"format", "text, csv or json", "text"}}),
-            .text = device_list_text,
-            .arguments = {.files = false}};
+    return list_help("bucketwise device list", device_list_text, device_table);
 }
 
 CommandHelp device_show_help() {
+    struct Options {
+        std::string name;
+        TableFormat format = TableFormat::text;
+    };
+    const auto o = std::make_shared<Options>();
     return {.usage = {"bucketwise device show DEVICE [--format text|csv|json]"},
-            .options = options_of({{"format", "text, csv or json", "text"}}),
+            .options = options_of({format_row(o->format)}),
             .text = device_show_text,
             .arguments = devices(),
-            .positional = {"operand"},
+            .positional = {"operand", 1, o->name},
             .required = {"operand"},
-            .wants = "one device"};
-}
-
-int run_device_list(const CommandLine& line) {
-    refuse_scenario(line.values, "device list");
-    const auto format = choice_value(line.values, "format", every<TableFormat>);
-    write_output("-", render(device_table(), format, Json::object()));
-    return exit_done;
-}
-
-int run_device_show(const CommandLine& line) {
-    const DevicePreset& preset = preset_named(text_value(line.values, "operand"));
-    const auto format = choice_value(line.values, "format", every<TableFormat>);
-    write_output("-", render(factor_table(preset), format, Json{{"device", preset.device.name}}));
-    return exit_done;
+            .wants = "one device",
+            .run = [o](const CommandLine&) {
+                const DevicePreset& preset = preset_named(o->name);
+                write_output("-", render(factor_table(preset), o->format,
+                                         Json{{"device", preset.device.name}}));
+                return exit_done;
+            }};
 }
 
 }  // namespace bucketwise

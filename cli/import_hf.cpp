@@ -2,21 +2,19 @@
 #include <algorithm>
 #include <cstddef>
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <variant>
 #include <vector>
 
 #include <fmt/format.h>
-#include <boost/program_options.hpp>
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
-#include "cli/shell/command_help.h"
 #include "cli/shell/exit_codes.h"
 #include "cli/shell/file_kind.h"
 #include "cli/shell/files.h"
-#include "cli/shell/option_values.h"
 #include "cli/shell/scenario_document.h"
 #include "import/hugging_face/hf_config.h"
 #include "sim/base/json_input.h"
@@ -26,8 +24,6 @@
 
 namespace bucketwise {
 namespace {
-
-namespace po = boost::program_options;
 
 constexpr std::int64_t default_batch = 8;
 constexpr std::int64_t default_images = 32;
@@ -42,53 +38,37 @@ examples:
   bucketwise import hf config.json -o scenario.json --ranks 32 --link link.json --set /step/accumulation=4
   bucketwise predict scenario.json
 
-gpt2, llama, mistral, qwen2, mixtral (--dense-only), t5, bert with its heads, and vit; config.json, or the folder
-that it lies in. What the configuration does not say, which is all but the model, is assumed unless an option says
-it, and printed.
+gpt2, llama, mistral, qwen2, mixtral (--dense-only), t5, bert with its heads, and vit; config.json, or its folder. A
+configuration describes the model alone. Everything else comes from options, or is assumed and printed.
 )";
 
-po::options_description import_hf_options() {
-    po::options_description options("options", 100);
-    add_options(
-        options,
-        {{"output,o", "scenario file to write, - for standard output"},
-         {"batch", "sequences per rank, 8 unless given, or images, 32"},
-         {"sequence-length", "tokens; the model's longest, at most 1024, unless given"},
-         {"dtype", "of parameters and gradients; float32 unless given"},
-         {"arithmetic",
-          "of matrix products; bfloat16 unless given, which is mixed precision with float32"},
-         {"device", "a preset; H100 unless given"},
-         {"ranks", "8 unless given"},
-         {"dense-only",
-          "of a mixture of experts, the gradients that all ranks reduce: all but the experts'",
-          no_value},
-         help_option});
-    add_scenario_options(options);
-    return options;
-}
+struct HfOptions {
+    std::string file;
+    std::string output;
+    std::optional<std::int64_t> sequence_length;
+    std::optional<std::string> arithmetic;
+    std::optional<std::int64_t> ranks;
+    bool dense_only = false;
+    ScenarioOptions scenario;
+};
 
-// What an option says, or else what is assumed, which the report then lists.
+// Values of options, or else assumed values, which the report lists.
 class Choices {
   public:
-    explicit Choices(const po::variables_map& values) : values_(values) {}
-
-    std::int64_t number(const char* option, std::int64_t otherwise, const char* what) {
-        constexpr std::int64_t most = std::int64_t{1} << 40;
-        if (const auto number = optional_number(values_, option, {1, most})) {
-            return *number;
+    std::int64_t number(const std::optional<std::int64_t>& typed, const char* option,
+                        std::int64_t otherwise, const char* what) {
+        if (!typed) {
+            assume_unnamed(option, std::to_string(otherwise), what);
         }
-        assume(option, std::to_string(otherwise), what);
-        name(option, std::to_string(otherwise));
-        return otherwise;
+        return typed.value_or(otherwise);
     }
 
-    std::string text(const char* option, const char* otherwise, const char* what) {
-        if (values_.count(option) != 0) {
-            return text_value(values_, option);
+    std::string text(const std::optional<std::string>& typed, const char* option,
+                     const char* otherwise, const char* what) {
+        if (!typed) {
+            assume_unnamed(option, otherwise, what);
         }
-        assume(option, otherwise, what);
-        name(option, otherwise);
-        return otherwise;
+        return typed.value_or(otherwise);
     }
 
     void assume(const char* option, const std::string& value, const char* what) {
@@ -100,17 +80,17 @@ class Choices {
     [[nodiscard]] const std::string& unnamed() const { return unnamed_; }
 
   private:
-    void name(const char* option, const std::string& value) {
+    void assume_unnamed(const char* option, const std::string& value, const char* what) {
+        assume(option, value, what);
         unnamed_ += fmt::format("{}{} {}", unnamed_.empty() ? "" : ", ", option, value);
     }
 
-    const po::variables_map& values_;
     std::string assumed_;
     std::string unnamed_;
 };
 
-// As measured on 4 H100 of one node with NCCL 2.29.2 (scenarios/links/nccl_h100_nvlink.json, which
-// is not where an installed program could find it), for any number of ranks.
+// Measured on 4 H100 of one node with NCCL 2.29.2 (scenarios/links/nccl_h100_nvlink.json, which an
+// installed program could not find), for any number of ranks.
 Json assumed_link() {
     return parse_json(R"({
         "name": "NVLink of H100, assumed", "algorithm": "ring", "launch_us": 19.9,
@@ -124,25 +104,29 @@ Json assumed_link() {
 }
 
 Json scenario_of(const HfModel& model, const std::string& name, Choices& choices,
-                 const po::variables_map& values) {
+                 const HfOptions& options) {
+    const ScenarioOptions& typed = options.scenario;
     Json document{{"name", name}};
     Json& workload = document["workload"];
     workload["model"] = shape_json(model.shape);
     if (const TransformerShape* shape = model.transformer()) {
-        workload["batch"] = choices.number("batch", default_batch, "sequences per rank");
-        workload["sequence_length"] = choices.number(
-            "sequence-length", std::min(shape->context, longest_default_sequence), "tokens");
+        workload["batch"] =
+            choices.number(typed.batch, "batch", default_batch, "sequences per rank");
+        workload["sequence_length"] =
+            choices.number(options.sequence_length, "sequence-length",
+                           std::min(shape->context, longest_default_sequence), "tokens");
     } else {
-        workload["batch"] = choices.number("batch", default_images, "images per rank");
+        workload["batch"] = choices.number(typed.batch, "batch", default_images, "images per rank");
         workload["image_size"] = model.image_size;
     }
-    workload["dtype"] = choices.text("dtype", "float32", "of parameters and gradients");
-    workload["arithmetic"] =
-        choices.text("arithmetic", "bfloat16", "of matrix products: mixed precision");
-    workload["device"] = choices.text("device", "H100", "what a rank computes on");
-    document["cluster"]["ranks"] = choices.number("ranks", default_ranks, "GPUs");
+    workload["dtype"] =
+        choices.text(typed.dtype, "dtype", "float32", "of parameters and gradients");
+    workload["arithmetic"] = choices.text(options.arithmetic, "arithmetic", "bfloat16",
+                                          "of matrix products: mixed precision");
+    workload["device"] = choices.text(typed.device, "device", "H100", "what a rank computes on");
+    document["cluster"]["ranks"] = choices.number(options.ranks, "ranks", default_ranks, "GPUs");
     document["cluster"]["link"] = assumed_link();
-    if (values.count("link") == 0) {
+    if (!typed.link) {
         choices.assume("link", "NVLink",
                        "as 4 H100 of one node were measured: a prior, not your cluster");
     }
@@ -152,7 +136,7 @@ Json scenario_of(const HfModel& model, const std::string& name, Choices& choices
     return document;
 }
 
-// What was typed in another spelling ("bf16", "h100"), by its own name.
+// Replaces other spellings ("bf16", "h100") by names.
 void write_names(const ModelWorkload& workload, Json& document) {
     Json& written = document["workload"];
     written["dtype"] = name_of(workload.dtype);
@@ -171,22 +155,24 @@ std::int64_t flops_of(const Model& model) {
     return flops;
 }
 
-// What to do with it, first.
-std::string advice_on(const po::variables_map& values) {
-    std::string missing;
-    for (const char* option : {"link", "device", "batch"}) {
-        if (values.count(option) == 0) {
-            missing.append(missing.empty() ? "--" : ", --").append(option);
+// The next command, and the options without which it is not the user's cluster.
+std::string advice_on(const HfOptions& options) {
+    std::vector<std::string> missing;
+    const ScenarioOptions& typed = options.scenario;
+    for (const auto& [option, is_typed] : {std::pair{"--link", typed.link.has_value()},
+                                           {"--device", typed.device.has_value()},
+                                           {"--batch", typed.batch.has_value()}}) {
+        if (!is_typed) {
+            missing.emplace_back(option);
         }
     }
-    const std::string& output = text_value(values, "output");
     const std::string predict =
-        "bucketwise predict " + (output == "-" ? std::string("FILE") : output);
+        "bucketwise predict " + (options.output == "-" ? std::string("FILE") : options.output);
     if (missing.empty()) {
         return fmt::format("Ready to predict: {}\n\n", predict);
     }
     return fmt::format("Ready to predict: {}\nIt is not your cluster yet, as nobody gave {}.\n\n",
-                       predict, missing);
+                       predict, fmt::join(missing, ", "));
 }
 
 std::string report_of(const HfModel& imported, const Scenario& scenario, const Choices& choices) {
@@ -209,7 +195,7 @@ std::string report_of(const HfModel& imported, const Scenario& scenario, const C
     return text;
 }
 
-// The name of the folder that configurations lie in tells more than config.json.
+// A configuration's folder has a better name than config.json.
 std::string name_of_model(const std::string& file, const HfModel& model) {
     const std::filesystem::path path(file);
     const std::string folder = path.parent_path().filename().string();
@@ -222,36 +208,22 @@ std::string name_of_model(const std::string& file, const HfModel& model) {
     return plain ? fmt::format("{} ({})", name, model.architecture) : model.architecture;
 }
 
-}  // namespace
-
-CommandHelp import_hf_help() {
-    return {.usage = {"bucketwise import hf CONFIG.json|FOLDER -o FILE [OPTIONS]"},
-            .options = import_hf_options(),
-            .text = import_hf_examples,
-            .values = {{"arithmetic", one_of(every<Arithmetic>)}},
-            .positional = {"config"},
-            .required = {"config", "output"},
-            .wants = "a config.json, and -o with a file to write"};
-}
-
-int run_import_hf(const CommandLine& line) {
-    const po::variables_map& values = line.values;
-    const std::string file = config_of_folder(text_value(values, "config"));
+int run_import_hf(const HfOptions& options) {
+    const std::string file = config_of_folder(options.file);
     const HfModel model = reading({file}, FileKind::model_config, [&] {
-        return read_hf_config(
-            parse_json(read_text_file(file), file), file,
-            values.count("dense-only") != 0 ? HfExperts::left_out : HfExperts::refused);
+        return read_hf_config(parse_json(read_text_file(file), file), file,
+                              options.dense_only ? HfExperts::left_out : HfExperts::refused);
     });
     const TransformerShape* shape = model.transformer();
-    if (values.count("dense-only") != 0 && (shape == nullptr || shape->experts == 0)) {
+    if (options.dense_only && (shape == nullptr || shape->experts == 0)) {
         throw UsageError{"--dense-only: expected a mixture of experts, got " + model.architecture};
     }
-    if (values.count("sequence-length") != 0 && shape == nullptr) {
+    if (options.sequence_length && shape == nullptr) {
         throw UsageError{"--sequence-length: expected a model of sequences, got " +
                          model.architecture};
     }
-    Choices choices(values);
-    Json document = scenario_of(model, name_of_model(file, model), choices, values);
+    Choices choices;
+    Json document = scenario_of(model, name_of_model(file, model), choices, options);
     for (const std::string& assumed : model.assumed) {
         add_caveat(document, {.text = assumed});
     }
@@ -259,13 +231,40 @@ int run_import_hf(const CommandLine& line) {
         add_caveat(document, {.text = "assumed when it was imported, as no option said it: " +
                                       choices.unnamed()});
     }
-    change_document(values, file, document);
+    change_document(options.scenario, file, document);
     inline_link(document, file, read_text_file);
     const Scenario scenario = parse_scenario(document, file, read_text_file);
     write_names(std::get<ModelWorkload>(scenario.workload), document);
-    write_outputs({{text_value(values, "output"), json_text(document)}},
-                  advice_on(values) + report_of(model, scenario, choices));
+    write_outputs({{options.output, json_text(document)}},
+                  advice_on(options) + report_of(model, scenario, choices));
     return exit_done;
+}
+
+}  // namespace
+
+CommandHelp import_hf_help() {
+    const auto o = std::make_shared<HfOptions>();
+    constexpr WholeNumbers counts{1, std::int64_t{1} << 40};
+    return {.usage = {"bucketwise import hf CONFIG.json|FOLDER -o FILE [OPTIONS]"},
+            .options = options_of(
+                {{"output,o", "scenario file to write; - is standard output", o->output},
+                 {"sequence-length",
+                  "tokens; default: the model's longest, at most 1024",
+                  {o->sequence_length, counts}},
+                 {"arithmetic",
+                  "dtype of matrix products; default: bfloat16, mixed precision with float32",
+                  o->arithmetic, one_of(every<Arithmetic>)},
+                 {"ranks", "number of ranks; default: 8", {o->ranks, counts}},
+                 {"dense-only",
+                  "of a mixture of experts, only the gradients that all ranks reduce: all but the "
+                  "experts'",
+                  o->dense_only}},
+                scenario_rows(o->scenario)),
+            .text = import_hf_examples,
+            .positional = {"config", 1, o->file},
+            .required = {"config", "output"},
+            .wants = "a config.json, and -o with a file to write",
+            .run = [o](const CommandLine&) { return run_import_hf(*o); }};
 }
 
 }  // namespace bucketwise

@@ -1,7 +1,8 @@
-// bucketwise import nccl-tests LOG...: what all_reduce_perf, all_gather_perf and
-// reduce_scatter_perf printed, as measurements.
+// bucketwise import nccl-tests LOG...: output of all_reduce_perf, all_gather_perf and
+// reduce_scatter_perf as measurements.
 #include <iterator>
 #include <map>
+#include <memory>
 #include <set>
 #include <string>
 #include <utility>
@@ -9,12 +10,10 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <boost/program_options.hpp>
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
 #include "cli/ranks/measurement_file.h"
-#include "cli/shell/command_help.h"
 #include "cli/shell/exit_codes.h"
 #include "cli/shell/file_kind.h"
 #include "cli/shell/files.h"
@@ -29,8 +28,6 @@
 namespace bucketwise {
 namespace {
 
-namespace po = boost::program_options;
-
 constexpr std::string_view import_nccl_tests_examples = R"(
 examples:
   bucketwise import nccl-tests all_reduce.log -o measurements.jsonl
@@ -39,28 +36,16 @@ examples:
   bucketwise import nccl-tests all_reduce.log all_gather.log reduce_scatter.log -o measurements.jsonl
   bucketwise calibrate measurements.jsonl -o link.json
 
-A log is text as it stands, of nccl-tests or rccl-tests, whatever a launcher put before its lines, or the JSON of -J.
-Taken are all_reduce_perf, reduce_scatter_perf and all_gather_perf, these two where the log names them; sums of one
-element type, and all-gathers of one. What is not taken is counted.
+A log is the text of nccl-tests or rccl-tests, with or without a launcher's prefixes, or the JSON of -J. Rows of
+all_reduce_perf are taken, and those of reduce_scatter_perf and all_gather_perf where the log names them: sums of one
+element type, and all-gathers of one. Other rows are counted.
 )";
 
-NcclTestsOptions requested(const po::variables_map& values, std::size_t logs) {
-    NcclTestsOptions options;
-    if (values.count("ranks") != 0) {
-        options.ranks = whole_numbers(values, "ranks", {2, most_imported_ranks});
-        if (options.ranks.size() != 1 && options.ranks.size() != logs) {
-            throw UsageError{fmt::format(
-                "import nccl-tests: expected --ranks of all logs or of each, got {} for "
-                "{} logs",
-                options.ranks.size(), logs)};
-        }
-    }
-    options.ranks_per_node = optional_number(values, "ranks-per-node", {1, most_imported_ranks});
-    if (values.count("dtype") != 0) {
-        options.dtype = choice_value(values, "dtype", every<DType>);
-    }
-    return options;
-}
+struct NcclTestsCommand {
+    std::vector<std::string> files;
+    std::string output;
+    NcclTestsOptions wanted;
+};
 
 std::string lines_of(const ImportedNcclTests& imported) {
     std::string text = line_of(imported.environment);
@@ -73,8 +58,7 @@ std::string lines_of(const ImportedNcclTests& imported) {
     return text;
 }
 
-// What to do with it, first. A link needs several sizes: latency and bandwidth are told apart by
-// them.
+// The next command. A link needs several sizes, to tell latency from bandwidth.
 std::string advice_on_logs(const ImportedNcclTests& imported, const std::string& output) {
     std::map<CollectiveKind, std::vector<const AllReduceRecord*>> by_kind;
     for (const AllReduceRecord& record : imported.all_reduces) {
@@ -112,35 +96,21 @@ std::string advice_on_logs(const ImportedNcclTests& imported, const std::string&
     return text + "\n\n";
 }
 
-}  // namespace
-
-CommandHelp import_nccl_tests_help() {
-    return {
-        .usage = {"bucketwise import nccl-tests LOG... -o FILE [OPTIONS]"},
-        .options = options_of(
-            {{"output,o", "measurement file to write, - for standard output"},
-             {"ranks", "of all logs, or of each one separated by commas, where they do not tell"},
-             {"ranks-per-node", "where the logs name no hosts"},
-             {"dtype",
-              "float32, float16, bfloat16 or float64: which to take of several; float32 where "
-              "there is any unless given"}}),
-        .text = import_nccl_tests_examples,
-        .positional = {"log", -1},
-        .required = {"log", "output"},
-        .wants = "logs, and -o with a file to write"};
-}
-
-int run_import_nccl_tests(const CommandLine& line) {
-    const po::variables_map& values = line.values;
-    const std::vector<std::string> files = texts_value(values, "log");
-    const NcclTestsOptions wanted = requested(values, files.size());
+int run_import_nccl_tests(const CommandLine& line, const NcclTestsCommand& options) {
+    const std::size_t ranks = options.wanted.ranks.size();
+    if (ranks > 1 && ranks != options.files.size()) {
+        throw UsageError{
+            fmt::format("import nccl-tests: expected --ranks of all logs or of each, got {} for "
+                        "{} logs",
+                        ranks, options.files.size())};
+    }
     std::vector<NcclTestsLog> logs;
-    for (const std::string& file : files) {
+    for (const std::string& file : options.files) {
         logs.push_back(reading({file}, FileKind::nccl_tests_log,
                                [&] { return read_nccl_tests_log(blocks_of_file(file), file); }));
     }
-    ImportedNcclTests imported = reading(files, FileKind::nccl_tests_log, [&] {
-        return import_nccl_tests(std::move(logs), wanted);
+    ImportedNcclTests imported = reading(options.files, FileKind::nccl_tests_log, [&] {
+        return import_nccl_tests(std::move(logs), options.wanted);
     });
     EnvironmentRecord& environment = imported.environment;
     environment.version = program_version();
@@ -151,9 +121,34 @@ int run_import_nccl_tests(const CommandLine& line) {
         environment.date = utc_now();
         imported.report += "Note: no log has a date; the file's is today's.\n";
     }
-    write_outputs({{text_value(values, "output"), lines_of(imported)}},
-                  advice_on_logs(imported, text_value(values, "output")) + imported.report);
+    write_outputs({{options.output, lines_of(imported)}},
+                  advice_on_logs(imported, options.output) + imported.report);
     return exit_done;
+}
+
+}  // namespace
+
+CommandHelp import_nccl_tests_help() {
+    const auto o = std::make_shared<NcclTestsCommand>();
+    return {
+        .usage = {"bucketwise import nccl-tests LOG... -o FILE [OPTIONS]"},
+        .options = options_of(
+            {{"output,o", "measurement file to write; - is standard output", o->output},
+             {"ranks",
+              "ranks of all logs, or of each log between commas, where they do not say",
+              {o->wanted.ranks, ListOf{WholeNumbers{2, most_imported_ranks}}}},
+             {"ranks-per-node",
+              "ranks per node, where the logs name no hosts",
+              {o->wanted.ranks_per_node, WholeNumbers{1, most_imported_ranks}}},
+             {"dtype",
+              "float32, float16, bfloat16 or float64: the one to take; default: float32, or the "
+              "only one",
+              {o->wanted.dtype, Choice{every<DType>}}}}),
+        .text = import_nccl_tests_examples,
+        .positional = {"log", -1, o->files},
+        .required = {"log", "output"},
+        .wants = "logs, and -o with a file to write",
+        .run = [o](const CommandLine& line) { return run_import_nccl_tests(line, *o); }};
 }
 
 }  // namespace bucketwise

@@ -1,4 +1,4 @@
-// Whose gradients an import's are, as --model says.
+// The gradients of an import, as --model names them.
 #pragma once
 
 #include <string>
@@ -7,9 +7,8 @@
 
 namespace bucketwise {
 
-// A model that ships, or that of a scenario file or of a configuration of Hugging Face
-// (config.json, or the folder that it lies in): the names, order and sizes of its gradients. Its
-// times are not to be looked at.
+// Names, order and sizes of the gradients of a model that ships, of a scenario file, or of a
+// Hugging Face configuration (config.json, or its folder). The times mean nothing.
 Workload imported_model(const std::string& model);
 
 }  // namespace bucketwise

@@ -1,27 +1,25 @@
-// bucketwise link show LINK: what collectives cost on a link or a topology, by size. bucketwise
+// bucketwise link show LINK: the time of collectives on a link or a topology, by size. bucketwise
 // link list: the presets.
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include <fmt/format.h>
-#include <boost/program_options.hpp>
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
-#include "cli/shell/command_help.h"
 #include "cli/shell/exit_codes.h"
 #include "cli/shell/files.h"
-#include "cli/shell/option_values.h"
-#include "cli/shell/result_table.h"
 #include "cli/shell/scenario_document.h"
 #include "cli/shell/size.h"
 #include "sim/base/error.h"
 #include "sim/base/json_input.h"
+#include "sim/base/transformed.h"
 #include "sim/link/assumed_interference.h"
 #include "sim/link/collective.h"
 #include "sim/link/link_input.h"
@@ -34,14 +32,12 @@
 namespace bucketwise {
 namespace {
 
-namespace po = boost::program_options;
-
 constexpr std::string_view list_text = R"(
 examples:
   bucketwise link list
   bucketwise link list --format csv
 
-A preset is a prior, with a range: the table has its ends beside what is typical.
+A preset is a prior with a range: the table has a slow, a typical and a fast column.
 )";
 
 constexpr std::string_view show_text = R"(
@@ -53,19 +49,32 @@ examples:
   bucketwise link show scenarios/links/h100_fat_tree.json --ranks 1024 --bytes 1MiB,64MiB,1GiB
   bucketwise link show scenarios/links/h100_fat_tree.json --ranks 256 --algorithm hierarchical --by-messages
 
-LINK is a preset, a link file, or a scenario whose link and ranks are taken. A preset is a prior, with a range; a file
-of a preset's name is ./NAME. --json prints the link itself, as a file that can be changed and named with --link. Bus
-bandwidth is that of nccl-tests: the bytes that a rank must send at least, over the time. --by-messages sends every
-message of the collective over the links of the topology, one by one, and says how many there were.
+LINK is a preset, a link file, or a scenario with its link and ranks. A preset is a prior with a range; a file of a
+preset's name is ./NAME. --json prints the link as a file, to be changed and passed to --link. Bus bandwidth is that of
+nccl-tests: the least bytes that a rank must send, over the time. --by-messages simulates every message of the
+collective over the links of the topology and counts them.
 )";
 
-// That may take the place of a topology's own.
+// Algorithms that may replace a topology's own.
 constexpr std::array<Algorithm, 6> replacing_algorithms{Algorithm::ring,
                                                         Algorithm::direct,
                                                         Algorithm::recursive_halving_doubling,
                                                         Algorithm::double_binary_tree,
                                                         Algorithm::hierarchical,
                                                         Algorithm::nvls};
+
+struct LinkOptions {
+    std::string operand;
+    std::optional<std::int64_t> ranks;
+    std::optional<std::int64_t> ranks_per_node;
+    std::vector<Bytes> sizes;
+    CollectiveKind kind = CollectiveKind::all_reduce;
+    std::optional<Algorithm> algorithm;
+    bool by_messages = false;
+    std::optional<NcclVersion> nccl_version;
+    bool json = false;
+    TableFormat format = TableFormat::text;
+};
 
 struct LinkRequest {
     std::string file;
@@ -79,19 +88,26 @@ struct LinkRequest {
 
 constexpr WholeNumbers rank_numbers{2, 1'000'000};
 
+bool names_preset(const std::string& link) {
+    return looks_like_preset(link) && find_preset(link) != nullptr;
+}
+
+bool is_scenario(const Json& document) {
+    return document.is_object() && document.contains("cluster");
+}
+
 // The link of a file, or of a scenario in a file, with the scenario's ranks.
 LinkRequest read_link_request(const std::string& file) {
     LinkRequest request;
     request.file = file;
-    const Json named = file;
-    if (looks_like_preset(file) && find_preset(file) != nullptr) {
+    if (names_preset(file)) {
+        const Json named = file;
         request.link = read_link({&named, file, ""}, read_text_file);
         return request;
     }
     const Json document = parse_json(read_link_text(file), file);
-    const bool is_scenario = document.is_object() && document.contains("cluster");
     JsonPlace place{&document, file, ""};
-    if (is_scenario) {
+    if (is_scenario(document)) {
         const JsonPlace cluster{&document.at("cluster"), file, "/cluster"};
         const JsonObject object(cluster, {"ranks", "ranks_per_node", "link", "stragglers"});
         request.group.ranks = read_integer(object.at("ranks"), 1, rank_numbers.highest);
@@ -108,13 +124,13 @@ LinkRequest read_link_request(const std::string& file) {
     return request;
 }
 
-void change_algorithm(const po::variables_map& values, LinkParameters& link) {
+void change_algorithm(Algorithm algorithm, LinkParameters& link) {
     if (!link.topology) {
         throw UsageError{
             "link show: --algorithm has no effect without a topology, whose links do "
             "not depend on it"};
     }
-    link.algorithm = choice_value(values, "algorithm", replacing_algorithms);
+    link.algorithm = algorithm;
     const bool multicast = link.topology->regular && link.topology->regular->node.multicast;
     if (link.algorithm == Algorithm::nvls && !multicast) {
         throw InputError("--algorithm", "", "nvls only where the topology's node has multicast",
@@ -131,9 +147,9 @@ void change_algorithm(const po::variables_map& values, LinkParameters& link) {
     }
 }
 
-void set_group(const po::variables_map& values, LinkRequest& request) {
-    if (const auto ranks = optional_number(values, "ranks", rank_numbers)) {
-        request.group = {*ranks, 1};
+void set_group(const LinkOptions& options, LinkRequest& request) {
+    if (options.ranks) {
+        request.group = {*options.ranks, 1};
     }
     const LinkPreset* preset = find_preset(request.link.preset);
     if (preset != nullptr && request.group.ranks < rank_numbers.lowest) {
@@ -149,8 +165,11 @@ void set_group(const po::variables_map& values, LinkRequest& request) {
     if (request.group.ranks < rank_numbers.lowest) {
         throw UsageError{"link show: expected --ranks, 2 or more; see bucketwise link show --help"};
     }
-    const auto per_node = optional_number(values, "ranks-per-node", {1, request.group.ranks});
-    request.group.ranks_per_node = per_node.value_or(request.group.ranks_per_node);
+    const std::optional<std::int64_t>& per_node = options.ranks_per_node;
+    if (per_node) {
+        request.group.ranks_per_node =
+            WholeNumbers{1, request.group.ranks}(std::to_string(*per_node), "--ranks-per-node");
+    }
     const bool two_tiers = !request.link.tiers.empty();
     if (two_tiers && request.group.ranks_per_node == 1 && !per_node) {
         throw UsageError{"link show: expected --ranks-per-node for a hierarchical link"};
@@ -186,16 +205,16 @@ void check_by_messages(const LinkRequest& request) {
     }
 }
 
-LinkRequest requested_link(const po::variables_map& values, const std::string& file) {
-    LinkRequest request = read_link_request(file);
-    change_nccl_version(values, request.link);
-    if (values.count("algorithm") != 0) {
-        change_algorithm(values, request.link);
+LinkRequest requested_link(const LinkOptions& options) {
+    LinkRequest request = read_link_request(options.operand);
+    change_nccl_version(options.nccl_version, request.link);
+    if (options.algorithm) {
+        change_algorithm(*options.algorithm, request.link);
     }
-    set_group(values, request);
-    request.kind = choice_value(values, "collective", every<CollectiveKind>);
-    request.sizes = parse_sizes(text_value(values, "bytes"), "--bytes");
-    request.by_messages = values.count("by-messages") != 0;
+    set_group(options, request);
+    request.kind = options.kind;
+    request.sizes = options.sizes;
+    request.by_messages = options.by_messages;
     if (request.by_messages) {
         check_by_messages(request);
     }
@@ -239,225 +258,222 @@ MessageRun by_messages(const LinkRequest& request, Bytes size) {
     return result;
 }
 
-ResultTable table_of(const LinkRequest& request) {
+const std::vector<Column>& size_columns() {
+    static const std::vector<Column> columns{{"bytes", "bytes", 0},
+                                             {"time_us", "time\nus", 2},
+                                             {"bus_gb_per_s", "bus\nGB/s", 2},
+                                             {"algorithm", "algorithm"},
+                                             {"protocol", "protocol"},
+                                             {"nccl_us", "NCCL\nexpects", 2},
+                                             {"next_best", "next best"},
+                                             {"next_best_us", "us", 2},
+                                             {"by_messages_us", "by messages\nus", 2},
+                                             {"messages", "messages", 0},
+                                             {"memory_kib", "memory\nKiB", 0},
+                                             {"messages_per_s", "messages/s", -3, false},
+                                             {"fast_us", "fast end\nus", 2},
+                                             {"slow_us", "slow end\nus", 2}};
+    return columns;
+}
+
+NamedRow size_row(const LinkRequest& request, Bytes size) {
     const LinkParameters& link = request.link;
-    ResultTable table;
-    table.title = fmt::format("{}: {} on {} ranks, {}", link.name, name_of(request.kind),
-                              request.group.ranks, name_of(link.algorithm));
-    const bool nccl = link.algorithm == Algorithm::nccl;
-    table.columns = {
-        {"bytes", "bytes", 0}, {"time_us", "time\nus", 2}, {"bus_gb_per_s", "bus\nGB/s", 2}};
-    if (nccl) {
-        table.columns.push_back({"algorithm", "algorithm"});
-        table.columns.push_back({"protocol", "protocol"});
-        table.columns.push_back({"nccl_us", "NCCL\nexpects", 2});
-        table.columns.push_back({"next_best", "next best"});
-        table.columns.push_back({"next_best_us", "us", 2});
+    const auto time_on = [&](const LinkParameters& on) {
+        return to_us(collective_time(request.kind, size, request.group, on));
+    };
+    const double us = time_on(link);
+    NamedRow row{{"bytes", size.count},
+                 {"time_us", us},
+                 {"bus_gb_per_s",
+                  bus_gb_per_s(request.kind, size, request.group.ranks, std::max(us, 1e-6))}};
+    if (link.algorithm == Algorithm::nccl) {
+        const std::vector<NcclEstimate> estimates = nccl_estimates(
+            request.kind, size, request.group.ranks, *link.topology->regular, *link.topology->nccl);
+        const NcclEstimate& next = estimates[1];  // a ring has two protocols at least
+        row["algorithm"] = std::string(name_of(estimates[0].algorithm));
+        row["protocol"] = std::string(name_of(estimates[0].protocol));
+        row["nccl_us"] = to_us(estimates[0].time);
+        row["next_best"] = fmt::format("{} {}", name_of(next.algorithm), name_of(next.protocol));
+        row["next_best_us"] = to_us(next.time);
     }
     if (request.by_messages) {
-        table.columns.push_back({"by_messages_us", "by messages\nus", 2});
-        table.columns.push_back({"messages", "messages", 0});
-        table.columns.push_back({"memory_kib", "memory\nKiB", 0});
-        table.columns.push_back({"messages_per_s", "messages/s", -3, false});
+        const MessageRun simulated = by_messages(request, size);
+        const auto messages = static_cast<std::int64_t>(simulated.run.messages);
+        row["by_messages_us"] = to_us(simulated.run.jobs.front().end);
+        row["messages"] = messages;
+        row["memory_kib"] = static_cast<std::int64_t>(simulated.run.memory_bytes / 1024);
+        row["messages_per_s"] = static_cast<double>(messages) / std::max(simulated.seconds, 1e-9);
     }
-    std::vector<LinkParameters> ends;
     if (const LinkPreset* preset = find_preset(link.preset)) {
-        ends = {preset_end(*preset, PresetEnd::fast, link),
-                preset_end(*preset, PresetEnd::slow, link)};
-        for (LinkParameters& end : ends) {
-            end.algorithm = link.algorithm;
-        }
-        table.columns.push_back({"fast_us", "fast end\nus", 2});
-        table.columns.push_back({"slow_us", "slow end\nus", 2});
+        const auto end_us = [&](PresetEnd end) {
+            LinkParameters changed = preset_end(*preset, end, link);
+            changed.algorithm = link.algorithm;
+            return time_on(changed);
+        };
+        // An end may choose another algorithm, but stays on its side of the typical time.
+        row["fast_us"] = std::min(end_us(PresetEnd::fast), us);
+        row["slow_us"] = std::max(end_us(PresetEnd::slow), us);
     }
-    for (const Bytes size : request.sizes) {
-        const Duration time = collective_time(request.kind, size, request.group, link);
-        const double bus =
-            bus_gb_per_s(request.kind, size, request.group.ranks, std::max(to_us(time), 1e-6));
-        std::vector<Cell> row{size.count, to_us(time), bus};
-        if (nccl) {
-            const std::vector<NcclEstimate> estimates =
-                nccl_estimates(request.kind, size, request.group.ranks, *link.topology->regular,
-                               *link.topology->nccl);
-            row.emplace_back(std::string(name_of(estimates[0].algorithm)));
-            row.emplace_back(std::string(name_of(estimates[0].protocol)));
-            row.emplace_back(to_us(estimates[0].time));
-            const NcclEstimate& next = estimates[1];  // a ring has two protocols at least
-            row.emplace_back(fmt::format("{} {}", name_of(next.algorithm), name_of(next.protocol)));
-            row.emplace_back(to_us(next.time));
-        }
-        if (request.by_messages) {
-            const MessageRun simulated = by_messages(request, size);
-            row.emplace_back(to_us(simulated.run.jobs.front().end));
-            row.emplace_back(static_cast<std::int64_t>(simulated.run.messages));
-            row.emplace_back(static_cast<std::int64_t>(simulated.run.memory_bytes / 1024));
-            row.emplace_back(static_cast<double>(simulated.run.messages) /
-                             std::max(simulated.seconds, 1e-9));
-        }
-        if (!ends.empty()) {
-            // An end may choose another way, which is no reason to be on the wrong side.
-            const auto at = [&](const LinkParameters& end) {
-                return collective_time(request.kind, size, request.group, end);
-            };
-            row.emplace_back(to_us(std::min(at(ends.front()), time)));
-            row.emplace_back(to_us(std::max(at(ends.back()), time)));
-        }
-        table.rows.push_back(std::move(row));
+    return row;
+}
+
+std::vector<std::string> notes_on(const LinkParameters& link, const RankGroup& group) {
+    std::vector<std::string> notes;
+    if (find_preset(link.preset) != nullptr) {
+        notes.push_back("a preset, with a range: " + link.provenance.source);
     }
-    if (!ends.empty()) {
-        table.notes.emplace_back("a preset, with a range: " + link.provenance.source);
-    }
-    if (nccl) {
+    if (link.algorithm == Algorithm::nccl) {
         const NcclSettings& settings = *link.topology->nccl;
-        table.notes.push_back(fmt::format(
+        notes.push_back(fmt::format(
             "chosen by NCCL {}'s own cost model, for compute capability {} and {} CPUs",
             name_of(settings.version), compute_capability_of(settings), name_of(settings.cpu)));
-        table.notes.push_back(
-            fmt::format("time: what NCCL expects of it, by clock's ring_ll {:.3g}, nvls {:.3g}, "
-                        "network {:.3g}, "
-                        "and launching: a prior, not a measurement",
+        notes.push_back(
+            fmt::format("time: NCCL's expectation, by clock's ring_ll {:.3g}, nvls {:.3g}, network "
+                        "{:.3g}, and launching: a prior, not a measurement",
                         settings.clock.ring_ll, settings.clock.nvls, settings.clock.network));
     }
     if (lacks_interference(link)) {
-        const auto assumed = assumed_interference(link, request.group, {});
-        const Interference& large = assumed.back().slowdown;
-        table.notes.push_back(
-            fmt::format("beside computing, assumed of large ones: computing at least {:.2f} times "
-                        "as long, more by "
-                        "what it is; a collective {:.2f} times",
+        const Interference large = assumed_interference(link, group, {}).back().slowdown;
+        notes.push_back(
+            fmt::format("assumed of large collectives: beside them computing takes at least {:.2f} "
+                        "times as long, by operation, and they take {:.2f} times as long",
                         static_cast<double>(large.compute_slowdown_ppm) * 1e-6,
                         static_cast<double>(large.communication_slowdown_ppm) * 1e-6));
     }
     if (!link.simulated.empty()) {
-        table.notes.emplace_back("times are simulated message by message and linear between sizes");
+        notes.emplace_back("times are simulated message by message and linear between sizes");
     }
+    return notes;
+}
+
+ResultTable table_of(const LinkRequest& request) {
+    std::vector<NamedRow> rows;
+    for (const Bytes size : request.sizes) {
+        rows.push_back(size_row(request, size));
+    }
+    ResultTable table = table_of(size_columns(), rows);
+    table.title = fmt::format("{}: {} on {} ranks, {}", request.link.name, name_of(request.kind),
+                              request.group.ranks, name_of(request.link.algorithm));
+    table.notes = notes_on(request.link, request.group);
     return table;
 }
 
 // --- presets ---
 
-ResultTable preset_table() {
+NamedRow preset_row(const LinkPreset& preset) {
     constexpr Bytes small{8};
     constexpr Bytes large{std::int64_t{1} << 30};
-    ResultTable table;
-    table.title = "presets: priors for all-reduce, with their range";
-    table.columns = {{"name", "preset"},
-                     {"what", "what it is"},
-                     {"ranks", "ranks"},
-                     {"shown_ranks", "shown\nwith", 0}};
+    const RankGroup group{shown_ranks(preset), 1};
+    const auto most = most_ranks_of(preset);
+    NamedRow row{{"name", std::string(preset.name)},
+                 {"what", std::string(preset.what)},
+                 {"ranks", most ? fmt::format("2 to {}", *most) : std::string("any")},
+                 {"shown_ranks", group.ranks},
+                 {"logs", preset.logs.count}};
     for (const PresetEnd end : every<PresetEnd>) {
         const std::string name(name_of(end));
-        table.columns.push_back({name + "_bus_gb_per_s", name + "\nGB/s", -3});
+        const LinkParameters link = preset_link(preset, end);
+        const auto us = [&](Bytes size) {
+            return to_us(collective_time(CollectiveKind::all_reduce, size, group, link));
+        };
+        row[name + "_bus_gb_per_s"] =
+            bus_gb_per_s(CollectiveKind::all_reduce, large, group.ranks, us(large));
+        row[name + "_latency_us"] = us(small);
     }
-    for (const PresetEnd end : every<PresetEnd>) {
-        const std::string name(name_of(end));
-        table.columns.push_back({name + "_latency_us", name + "\nus", -3});
+    if (preset.logs.count > 0) {
+        row["log_error_percent"] = preset.logs.error_percent;
     }
-    table.columns.push_back({"logs", "public\nlogs", 0});
-    table.columns.push_back({"log_error_percent", "error\n%", -2});
-    for (const LinkPreset& preset : link_presets()) {
-        const RankGroup group{shown_ranks(preset), 1};
-        const auto most = most_ranks_of(preset);
-        std::vector<Cell> row{std::string(preset.name), std::string(preset.what),
-                              most ? fmt::format("2 to {}", *most) : std::string("any"),
-                              group.ranks};
-        std::vector<Cell> latencies;
+    return row;
+}
+
+ResultTable preset_table() {
+    std::vector<Column> columns{{"name", "preset"},
+                                {"what", "what it is"},
+                                {"ranks", "ranks"},
+                                {"shown_ranks", "shown\nwith", 0}};
+    for (const auto& [key, unit] :
+         {std::pair{"_bus_gb_per_s", "\nGB/s"}, std::pair{"_latency_us", "\nus"}}) {
         for (const PresetEnd end : every<PresetEnd>) {
-            const LinkParameters link = preset_link(preset, end);
-            const auto us = [&](Bytes size) {
-                return to_us(collective_time(CollectiveKind::all_reduce, size, group, link));
-            };
-            row.emplace_back(
-                bus_gb_per_s(CollectiveKind::all_reduce, large, group.ranks, us(large)));
-            latencies.emplace_back(us(small));
+            const std::string name(name_of(end));
+            columns.push_back({name + key, name + unit, -3});
         }
-        row.insert(row.end(), latencies.begin(), latencies.end());
-        row.emplace_back(preset.logs.count);
-        row.push_back(preset.logs.count > 0 ? Cell(preset.logs.error_percent) : Cell());
-        table.rows.push_back(std::move(row));
     }
+    columns.push_back({"logs", "public\nlogs", 0});
+    columns.push_back({"log_error_percent", "error\n%", -2});
+    ResultTable table = table_of(columns, transformed(link_presets(), preset_row));
+    table.title = "presets: priors for all-reduce, with their range";
     table.notes = {
         "bus bandwidth at 1 GiB and time of 8 bytes, at the slow end, typically, and at the fast "
         "end",
         "of nodes: by NCCL's cost model; of MI300X, Ethernet and wide areas: a ring",
-        "error: of what is typical, on average over 64 KiB to 1 GiB of public nccl-tests logs, the "
-        "median log's"};
+        "error: mean error of the typical value from 64 KiB to 1 GiB, of the median public "
+        "nccl-tests log"};
     return table;
 }
 
-// The link alone, as a file has it; all that it names put in place.
-std::string link_json_of(const po::variables_map& values, const std::string& file) {
+// The link alone, as a file has it, with everything that it names put in place.
+std::string link_json_of(const LinkOptions& options) {
+    const std::string& file = options.operand;
     Json document{{"cluster", {{"link", file}}}};
-    if (!looks_like_preset(file) || find_preset(file) == nullptr) {
+    if (!names_preset(file)) {
         const Json read = parse_json(read_link_text(file), file);
-        const bool is_scenario = read.is_object() && read.contains("cluster");
-        document["cluster"]["link"] = read;
-        if (is_scenario) {
-            document = read;
-        }
+        document = is_scenario(read) ? read : Json{{"cluster", {{"link", read}}}};
     }
     inline_link(document, file, read_text_file);
     Json link = document.at("cluster").value("link", Json(nullptr));
     LinkParameters read = read_link({&link, file, ""}, read_text_file);
-    if (values.count("nccl-version") != 0) {
-        change_nccl_version(values, read);
-        link["topology"]["nccl"]["version"] = name_of(read.topology->nccl->version);
+    change_nccl_version(options.nccl_version, read);
+    if (options.nccl_version) {
+        link["topology"]["nccl"]["version"] = name_of(*options.nccl_version);
     }
     return json_text(link);
+}
+
+int show_link(const LinkOptions& options) {
+    if (options.json) {
+        write_output("-", link_json_of(options));
+        return exit_done;
+    }
+    const LinkRequest request = requested_link(options);
+    write_output("-", render(table_of(request), options.format,
+                             {{"link", request.link.name}, {"ranks", request.group.ranks}}));
+    return exit_done;
 }
 
 }  // namespace
 
 CommandHelp link_list_help() {
-    return {.usage = {"bucketwise link list [--format text|csv|json]"},
-            .options = options_of({{"format", "text, csv or json", "text"}}),
-            .text = list_text,
-            .arguments = {.files = false}};
+    return list_help("bucketwise link list", list_text, preset_table);
 }
 
 CommandHelp link_show_help() {
-    return {
-        .usage = {"bucketwise link show LINK [OPTIONS]"},
-        .options = options_of(
-            {{"ranks", "ranks; default: the scenario's"},
-             {"ranks-per-node", "of a hierarchical link of two tiers"},
-             {"bytes", "sizes of the buffer",
-              "1KiB,16KiB,256KiB,1MiB,4MiB,16MiB,64MiB,256MiB,1GiB"},
-             {"collective", "all-reduce, all-gather, reduce-scatter or broadcast", "all-reduce"},
-             {"algorithm", "instead of the link's, on a topology"},
-             {"by-messages", "also simulate every message over the topology's links", no_value},
-             nccl_version_option,
-             {"json", "print the link as a link file has it, and nothing else", no_value},
-             {"format", "text, csv or json", "text"}}),
-        .text = show_text,
-        .arguments = links(),
-        .values = {{"algorithm", one_of(replacing_algorithms)},
-                   {"collective", one_of(every<CollectiveKind>)},
-                   {"nccl-version", one_of(every<NcclVersion>)}},
-        .positional = {"operand"},
-        .required = {"operand"},
-        .wants = "one link"};
-}
-
-int run_link_list(const CommandLine& line) {
-    refuse_scenario(line.values, "link list");
-    const auto format = choice_value(line.values, "format", every<TableFormat>);
-    write_output("-", render(preset_table(), format, Json::object()));
-    return exit_done;
-}
-
-int run_link_show(const CommandLine& line) {
-    const po::variables_map& values = line.values;
-    const std::string& operand = text_value(values, "operand");
-    const auto format = choice_value(values, "format", every<TableFormat>);
-    if (values.count("json") != 0) {
-        write_output("-", link_json_of(values, operand));
-        return exit_done;
-    }
-    const LinkRequest request = requested_link(values, operand);
-    const Json head{{"link", request.link.name}, {"ranks", request.group.ranks}};
-    write_output("-", render(table_of(request), format, head));
-    return exit_done;
+    const auto o = std::make_shared<LinkOptions>();
+    return {.usage = {"bucketwise link show LINK [OPTIONS]"},
+            .options = options_of(
+                {{"ranks", "number of ranks; default: the scenario's", {o->ranks, rank_numbers}},
+                 {"ranks-per-node",
+                  "ranks per node of a hierarchical link of two tiers",
+                  {o->ranks_per_node, WholeNumbers{1, rank_numbers.highest}}},
+                 {"bytes",
+                  "sizes of the buffer",
+                  {o->sizes, parse_sizes, "1KiB,16KiB,256KiB,1MiB,4MiB,16MiB,64MiB,256MiB,1GiB"}},
+                 {"collective",
+                  "all-reduce, all-gather, reduce-scatter or broadcast",
+                  {o->kind, Choice{every<CollectiveKind>}, "all-reduce"}},
+                 {"algorithm",
+                  "algorithm instead of the link's, on a topology",
+                  {o->algorithm, Choice{replacing_algorithms}}},
+                 {"by-messages", "also simulate every message over the topology's links",
+                  o->by_messages},
+                 nccl_version_row(o->nccl_version),
+                 {"json", "print only the link, as a link file", o->json},
+                 format_row(o->format)}),
+            .text = show_text,
+            .arguments = links(),
+            .positional = {"operand", 1, o->operand},
+            .required = {"operand"},
+            .wants = "one link",
+            .run = [o](const CommandLine&) { return show_link(*o); }};
 }
 
 }  // namespace bucketwise

@@ -1,4 +1,5 @@
-// bucketwise measure SCENARIO: run the scenario on real ranks and write down everything measured.
+// bucketwise measure SCENARIO: runs the scenario on real ranks and writes down every sample.
+#include <memory>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -16,7 +17,20 @@
 namespace bucketwise {
 namespace {
 
-// Throws where nothing can be measured into the output, or gone on with.
+constexpr std::string_view measure_text = R"(
+examples:
+  bucketwise measure scenarios/two_buckets.json -o measurements.jsonl
+  bucketwise measure scenarios/transformer_small.json --ranks 2 --link-rate 1gbit -o measurements.jsonl
+  bucketwise measure scenarios/transformer_small.json --ranks 2 --rounds 30 --resume -o measurements.jsonl
+  torchrun --no-python --nproc-per-node 2 bucketwise measure scenarios/two_buckets.json -o measurements.jsonl
+
+With --backend nccl every rank needs a GPU of this machine for itself, or --share-gpu.
+
+Ranks are processes of this machine, on its loopback interface. A process that torchrun, mpirun or srun started is one
+rank: it meets the others through --store and listens on --interface.
+)";
+
+// Throws where nothing can be measured into the output, or continued.
 void check_output(const MeasureOptions& options) {
     check_measurement_output(options.output, options.resume);
     if (options.resume && !is_unbegun(options.output)) {
@@ -31,7 +45,8 @@ std::string failure_text(const LaunchFailure& failure, const MeasurementFile& ou
            (keeper == asked_for ? ", --resume goes on" : "");
 }
 
-// By what the user has ended it, where something was measured and that is no failure; else empty.
+// The interruption, where the user ended the run, records exist, and that is no failure; else
+// empty.
 std::string run_launcher(const MeasureOptions& options, Interruption interruption) {
     check_output(options);
     MeasurementFile output(options.output);
@@ -72,13 +87,27 @@ MeasureOutcome measure(const MeasureOptions& options, const std::optional<RankId
             .file = has_file && exit_code == exit_done ? options.output : ""};
 }
 
-int run_measure(const CommandLine& line) {
-    const std::optional<RankIdentity> identity = rank_from_environment(environment_variable);
-    const MeasureOutcome outcome = measure(measure_options(line, identity), identity);
-    if (!outcome.file.empty()) {
-        write_output("-", measure_report(read_measurements(outcome.file).records));
-    }
-    return outcome.exit_code;
+CommandHelp measure_help() {
+    const auto o = std::make_shared<MeasureRequest>();
+    return {.usage = {"bucketwise measure SCENARIO -o FILE [OPTIONS]"},
+            .options = measuring_options(
+                *o, "file to append measurements to, one JSON object per line",
+                "such as 2min: measure for so long; every round goes to the caps between which "
+                "nothing is decided yet; instead of --rounds"),
+            .text = measure_text,
+            .arguments = scenarios(),
+            .positional = {.value = o->file},
+            .required = {"scenario", "output"},
+            .wants = "a scenario file or a model's name, and -o with a file to write",
+            .run = [o](const CommandLine& line) {
+                const auto identity = rank_from_environment(environment_variable);
+                const MeasureOutcome outcome =
+                    measure(measure_options(*o, line, identity), identity);
+                if (!outcome.file.empty()) {
+                    write_output("-", measure_report(read_measurements(outcome.file).records));
+                }
+                return outcome.exit_code;
+            }};
 }
 
 }  // namespace bucketwise

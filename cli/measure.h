@@ -1,45 +1,61 @@
-// Measuring, as `bucketwise measure` does it, for every command that begins so: what users type
-// behind it, the measurement, and the text it ends with.
+// Measuring, for measure and validate: options, the measurement, and the report at its end.
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
+#include <boost/program_options.hpp>
+
+#include "cli/ranks/backends.h"
 #include "cli/ranks/measure_rank.h"
+#include "cli/ranks/rank_job.h"
 #include "cli/shell/command_help.h"
 #include "cli/shell/exit_codes.h"
 
 namespace bucketwise {
 
-// The file for measurements that -o stands for; throws UsageError. Empty: that very file.
-using MeasurementPlace = std::function<std::string(const std::string& output)>;
+struct MeasureRequest {
+    std::string file;
+    std::string output;
+    std::optional<std::vector<Bytes>> caps;  // empty: auto
+    std::optional<std::string> sharding;
+    std::vector<Bytes> messages;  // empty: auto
+    std::optional<std::vector<Protocol>> protocols;
+    std::optional<std::vector<std::int64_t>> contention_ctas;
+    std::optional<std::int64_t> rounds;
+    std::optional<double> time_s;
+    std::uint64_t seed = 1;
+    bool resume = false;
+    BackendOptions backend;
+    NetworkOptions network;
+    ScenarioOptions scenario;
+};
 
-// `identity`: who this process is, if a launcher started it; its number of ranks then holds. Throws
-// InputError and UsageError.
-MeasureOptions measure_options(const CommandLine& line, const std::optional<RankIdentity>& identity,
-                               const MeasurementPlace& place = {});
+boost::program_options::options_description measuring_options(MeasureRequest& request,
+                                                              const char* output_text,
+                                                              const char* time_text);
 
-// What measure takes, and validate, whose -o and text are others.
-CommandHelp help_of_measuring(const std::string& usage, const char* output_text,
-                              const char* time_text, std::string_view text);
+// `identity`: this process, if a launcher started it; its number of ranks then holds.
+// `measurements`: the file to measure into, where -o is a folder. Throws InputError and UsageError.
+MeasureOptions measure_options(const MeasureRequest& request, const CommandLine& line,
+                               const std::optional<RankIdentity>& identity,
+                               const std::optional<std::string>& measurements = {});
 
 struct MeasureOutcome {
     int exit_code = exit_done;
-    std::string file = {};         // all that was measured, in the process that has it; else empty
-    std::string interrupted = {};  // by what, where the user ended it and the file holds something
+    std::string file = {};         // with all measurements, in the process that has it; else empty
+    std::string interrupted = {};  // the interruption, where the user ended a run that has records
 };
 
-// Where a launcher started this process, it is one rank. Throws InputError and, when measuring
-// failed, std::runtime_error; where the user ended it, only `ends_well` says whether.
+// A process that a launcher started is one rank. Throws InputError, and std::runtime_error when
+// measuring failed; a run that the user ends fails unless `ends_well`.
 enum class Interruption : std::uint8_t { is_failure, ends_well };
 MeasureOutcome measure(const MeasureOptions& options, const std::optional<RankIdentity>& identity,
                        Interruption interruption = Interruption::is_failure);
 
-// Medians and spreads of everything in the records.
+// Medians and spreads of all records.
 std::string measure_report(const std::vector<Measurement>& records);
 
 }  // namespace bucketwise

@@ -12,12 +12,8 @@
 #include <boost/program_options.hpp>
 #include <nlohmann/json.hpp>
 
-#include "cli/commands.h"
-#include "cli/ranks/backends.h"
 #include "cli/sharded_settings.h"
 #include "cli/shell/files.h"
-#include "cli/shell/option_values.h"
-#include "cli/shell/scenario_document.h"
 #include "cli/shell/size.h"
 #include "hw/measure/measurer.h"
 #include "sim/base/error.h"
@@ -32,71 +28,58 @@ namespace {
 
 namespace po = boost::program_options;
 
-constexpr std::string_view measure_examples = R"(
-examples:
-  bucketwise measure scenarios/two_buckets.json -o measurements.jsonl
-  bucketwise measure scenarios/transformer_small.json --ranks 2 --link-rate 1gbit -o measurements.jsonl
-  bucketwise measure scenarios/transformer_small.json --ranks 2 --rounds 30 --resume -o measurements.jsonl
-  torchrun --no-python --nproc-per-node 2 bucketwise measure scenarios/two_buckets.json -o measurements.jsonl
+constexpr std::int64_t most_rounds = 1'000'000;
 
-With --backend nccl every rank needs a GPU of this machine for itself, or --share-gpu.
-
-Ranks are processes of this machine, on its loopback interface, unless torchrun, mpirun or srun started
-this one: then it is one rank, meets the others through --store and listens on --interface.
-)";
-
-constexpr const char* measure_time_text =
-    "such as 2min: measure for so long, what is worth it: every round goes to the caps between "
-    "which nothing is decided yet; instead of --rounds";
-po::options_description measuring_options(const char* output_text, const char* time_text) {
-    po::options_description options("options", 100);
-    add_options(
-        options,
-        {{"output,o", output_text},
-         {"ranks", "how many ranks; default: the scenario's"},
-         {"bucket-cap",
-          "caps to measure besides the default, such as 1MiB,25MiB; auto: up to thirteen, each "
-          "with "
-          "a plan of its own",
-          "auto"},
-         {"sharding",
-          "of a step that is sharded: layers per group to measure besides the scenario's own "
-          "setting, such as 1,2,all; with /keep behind it, parameters stay after forward; auto: 1, "
-          "2, 4 and so on, and all. Of zero3: elements to prefetch, such as 0,1000000,all; auto: "
-          "none, a quarter of all, and all",
-          "auto"},
-         {"bytes",
-          "sizes of isolated messages, such as 4KiB,1MiB; auto: up to the size of all gradients, "
-          "or "
-          "of the largest group",
-          "auto"},
-         {"protocols",
-          "what to measure; of a step that is sharded "
-          "allgather,reducescatter,compute,contention,steps, and allreduce of hsdp; on a CPU "
-          "contention only where all-gathers are asynchronous",
-          "allreduce,compute,contention,steps"},
-         {"all-reduce", "who sums: the library, or, with gloo, our own ring or direct", "library"},
-         {"contention-ctas",
-          "nccl: numbers of thread blocks to measure contention with; default: 2,8,32"},
-         {"rounds", "how often to measure everything at most; one more round warms up", "10"},
-         {"time", time_text},
-         {"seed", "of the order within each round", "1"},
-         {"resume", "go on with a file that an earlier run left", no_value}});
-    add_backend_options(options);
-    add_network_options(options,
-                        "seconds that a rank may be silent, or a collective take, before the run "
-                        "fails; default: 60");
-    add_scenario_options(options);
-    add_workload_options(options);
-    add_options(options, {help_option});
-    return options;
+std::vector<OptionText> measuring_rows(MeasureRequest& o, const char* output_text,
+                                       const char* time_text) {
+    const Completions automatic{.names = {"auto"}, .files = false};
+    return {
+        {"output,o", output_text, o.output},
+        {"ranks",
+         "number of ranks; default: the scenario's",
+         {o.scenario.ranks, WholeNumbers{1, 1'000'000}}},
+        {"bucket-cap",
+         "caps to measure beside the default, such as 1MiB,25MiB; auto: up to thirteen, each with "
+         "a plan of its own",
+         {o.caps, sizes_or_auto, "auto"},
+         automatic},
+        {"sharding",
+         "settings of a sharded step to measure beside the scenario's: layers per group, such as "
+         "1,2,all; /keep behind one: parameters stay after forward; auto: 1, 2, 4 and so on, and "
+         "all. For zero3: elements to prefetch, such as 0,1000000,all; auto: none, a quarter of "
+         "all, and all",
+         {o.sharding, [](const std::string& text, const std::string&) { return text; }, "auto"},
+         Completions{.names = {"auto", "all"}, .files = false}},
+        {"bytes",
+         "sizes of isolated messages, such as 4KiB,1MiB; auto: up to the size of all gradients, or "
+         "of the largest group",
+         {o.messages, sizes_or_auto, "auto"},
+         automatic},
+        {"protocols",
+         "kinds of measurements; default for a sharded step: "
+         "allgather,reducescatter,compute,contention,steps, and allreduce for hsdp; on a CPU "
+         "contention only beside asynchronous all-gathers",
+         {o.protocols, ListOf{Choice{every<Protocol>}}, "allreduce,compute,contention,steps"},
+         some_of(every<Protocol>)},
+        {"all-reduce",
+         "implementation: library, or, with gloo, our own ring or direct",
+         {o.backend.request.implementation, Choice{every<AllReduceImplementation>}, "library"}},
+        {"contention-ctas",
+         "nccl: numbers of thread blocks to measure contention with; default: 2,8,32",
+         {o.contention_ctas, ListOf{cta_numbers}}},
+        {"rounds",
+         "most rounds, each measuring everything once; one more round warms up",
+         {o.rounds, WholeNumbers{1, most_rounds}, "10"}},
+        {"time", time_text, {o.time_s, TimeInSeconds{.least = 1, .most = 7 * 86400}}},
+        {"seed", "seed of the order within each round", {o.seed, read_seed, "1"}},
+        {"resume", "continue a file of an earlier run", o.resume}};
 }
 
 // --- ranks ---
 
-void apply_ranks(const po::variables_map& values, const std::optional<RankIdentity>& identity,
+void apply_ranks(const MeasureRequest& request, const std::optional<RankIdentity>& identity,
                  Json& document) {
-    const auto ranks = requested_ranks(values, identity, most_ranks_here);
+    const auto ranks = requested_ranks(request.scenario.ranks, identity, most_ranks_here);
     if (!ranks) {
         return;
     }
@@ -161,18 +144,17 @@ std::vector<Bytes> automatic_caps(const StepInput& input, const SyncRequest& syn
     return caps;
 }
 
-std::vector<Cap> requested_caps(const po::variables_map& values, const StepInput& input,
+std::vector<Cap> requested_caps(const MeasureRequest& request, const StepInput& input,
                                 const SyncRequest& sync) {
-    const std::string& text = text_value(values, "bucket-cap");
-    if (text != "auto" && !has_cap(sync)) {
+    const bool is_automatic = !request.caps || request.caps->empty();
+    if (!is_automatic && !has_cap(sync)) {
         throw UsageError{fmt::format("--bucket-cap: expected a strategy with a bucket cap, got {}",
                                      name_of(sync.strategy))};
     }
-    const std::vector<Bytes> others =
-        text == "auto" ? automatic_caps(input, sync) : parse_sizes(text, "--bucket-cap");
+    const std::vector<Bytes> others = is_automatic ? automatic_caps(input, sync) : *request.caps;
     check_caps(others, sync);
     std::set<std::optional<Bytes>> caps(others.begin(), others.end());
-    caps.insert(std::nullopt);  // the default: it is what every other is compared with
+    caps.insert(std::nullopt);  // the default, which every other is compared with
     if (const std::optional<Bytes> named = cap_of(sync).named()) {
         caps.insert(*named);
     }
@@ -182,7 +164,7 @@ std::vector<Cap> requested_caps(const po::variables_map& values, const StepInput
 constexpr Bytes least_message{1024};
 constexpr Bytes largest_message{std::int64_t{1} << 30};
 
-// What isolated messages of one kind are like.
+// Isolated messages of one kind.
 struct MessageSizes {
     DType dtype = DType::float32;
     std::int64_t parts = 1;          // of equal size, in whole elements
@@ -208,22 +190,19 @@ std::set<Bytes> automatic_messages(const MessageSizes& sizes) {
     return messages;
 }
 
-std::vector<Bytes> requested_messages(const po::variables_map& values, const MessageSizes& sizes) {
-    const std::string& text = text_value(values, "bytes");
-    std::set<Bytes> messages;
-    if (text == "auto") {
-        messages = automatic_messages(sizes);
-    } else {
-        for (const Bytes size : parse_sizes(text, "--bytes")) {
-            check_message(size, sizes.dtype, "--bytes");
-            if (size != rounded_up(size, sizes)) {
-                throw InputError("--bytes", "",
-                                 fmt::format("whole elements of {} for each of {} ranks",
-                                             name_of(sizes.dtype), sizes.parts),
-                                 fmt::format("{} bytes", size.count));
-            }
-            messages.insert(size);
+std::vector<Bytes> requested_messages(const std::vector<Bytes>& typed, const MessageSizes& sizes) {
+    std::set<Bytes> messages(typed.begin(), typed.end());
+    for (const Bytes size : messages) {
+        check_message(size, sizes.dtype, "--bytes");
+        if (size != rounded_up(size, sizes)) {
+            throw InputError("--bytes", "",
+                             fmt::format("whole elements of {} for each of {} ranks",
+                                         name_of(sizes.dtype), sizes.parts),
+                             fmt::format("{} bytes", size.count));
         }
+    }
+    if (messages.empty()) {
+        messages = automatic_messages(sizes);
     }
     return {messages.begin(), messages.end()};
 }
@@ -242,62 +221,57 @@ std::vector<Bytes> contention_messages(const MessageSizes& sent, bool is_nccl) {
     return sizes;
 }
 
-// How much a collective disturbs depends on how many multiprocessors it takes.
-std::vector<std::optional<std::int64_t>> contention_ctas(const po::variables_map& values) {
-    const bool is_nccl = text_value(values, "backend") == "nccl";
-    if (!is_nccl) {
-        if (values.count("contention-ctas") != 0) {
+// A collective disturbs computing by the multiprocessors that it takes.
+std::vector<std::optional<std::int64_t>> contention_ctas(const MeasureRequest& request) {
+    if (!request.backend.is_nccl()) {
+        if (request.contention_ctas) {
             throw InputError("--contention-ctas", "", "--backend nccl", "--backend gloo");
         }
         return {std::nullopt};
     }
-    if (values.count("contention-ctas") == 0) {
-        return {2, 8, 32};
-    }
-    std::set<std::optional<std::int64_t>> ctas;
-    for (const std::string& part : list_value(values, "contention-ctas")) {
-        ctas.insert(read_ctas(part, "--contention-ctas"));
-    }
-    return {ctas.begin(), ctas.end()};
+    const std::vector<std::int64_t> ctas =
+        request.contention_ctas.value_or(std::vector<std::int64_t>{2, 8, 32});
+    const std::set<std::optional<std::int64_t>> sorted(ctas.begin(), ctas.end());
+    return {sorted.begin(), sorted.end()};
 }
 
 bool has_replicas(const Scenario& scenario) {
     return shard_group_of(scenario).ranks < scenario.group.ranks;
 }
 
-std::set<Protocol> requested_protocols(const po::variables_map& values, const Scenario& scenario) {
-    if (scenario.sharding && !is_typed(values, "protocols")) {
-        std::set<Protocol> protocols{Protocol::all_gather, Protocol::reduce_scatter,
-                                     Protocol::compute, Protocol::contention, Protocol::step};
-        if (has_replicas(scenario)) {
-            protocols.insert(Protocol::all_reduce);
-        }
-        return protocols;
+std::set<Protocol> requested_protocols(const MeasureRequest& request, const Scenario& scenario) {
+    if (request.protocols) {
+        return {request.protocols->begin(), request.protocols->end()};
     }
-    std::set<Protocol> protocols;
-    for (const std::string& name : list_value(values, "protocols")) {
-        protocols.insert(choice_named(name, every<Protocol>, "--protocols"));
+    if (!scenario.sharding) {
+        return {Protocol::all_reduce, Protocol::compute, Protocol::contention, Protocol::step};
+    }
+    std::set<Protocol> protocols{Protocol::all_gather, Protocol::reduce_scatter, Protocol::compute,
+                                 Protocol::contention, Protocol::step};
+    if (has_replicas(scenario)) {
+        protocols.insert(Protocol::all_reduce);
     }
     return protocols;
 }
 
-void refuse_options_of_others(const po::variables_map& values, const Scenario& scenario) {
-    const auto refuse = [&](const char* option, const char* expected, std::string_view strategy) {
-        if (is_typed(values, option)) {
+void refuse_options_of_others(const MeasureRequest& request, const Scenario& scenario) {
+    const auto refuse = [](bool is_typed, const char* option, const char* expected,
+                           std::string_view strategy) {
+        if (is_typed) {
             throw UsageError{fmt::format("--{}: expected {}, got {}", option, expected, strategy)};
         }
     };
     if (!scenario.sharding) {
-        refuse("sharding", "a strategy that shards", name_of(scenario.sync.strategy));
+        refuse(request.sharding.has_value(), "sharding", "a strategy that shards",
+               name_of(scenario.sync.strategy));
         return;
     }
     const std::string_view strategy = name_of(scenario.sharding->strategy);
-    for (const char* option : {"bucket-cap", "time"}) {
-        refuse(option, "a strategy with buckets", strategy);
-    }
+    refuse(request.caps.has_value(), "bucket-cap", "a strategy with buckets", strategy);
+    refuse(request.time_s.has_value(), "time", "a strategy with buckets", strategy);
 }
 
-// What a step sends, and how it is measured alone: among all ranks.
+// The messages of a step, measured alone among all ranks.
 class MessagesToMeasure {
   public:
     MessagesToMeasure(const Scenario& scenario, const StepInput& input,
@@ -336,8 +310,7 @@ class MessagesToMeasure {
     std::map<CollectiveKind, std::set<Bytes>> occurring_;  // in steps that are sharded
 };
 
-// Computing is disturbed by what it does not wait for: on a GPU by all that is sent, on a CPU by
-// all-gathers that do not block.
+// Collectives that disturb computing: on a GPU all, on a CPU all-gathers that do not block.
 std::vector<CollectiveKind> disturbing(const Scenario& scenario, bool on_host) {
     if (!scenario.sharding) {
         return {CollectiveKind::all_reduce};
@@ -355,12 +328,12 @@ std::vector<CollectiveKind> disturbing(const Scenario& scenario, bool on_host) {
     return kinds;
 }
 
-void add_contentions(const po::variables_map& values, const Scenario& scenario,
+void add_contentions(const MeasureRequest& request, const Scenario& scenario,
                      const MessagesToMeasure& messages, std::vector<Item>& items) {
-    const bool is_nccl = text_value(values, "backend") == "nccl";
+    const bool is_nccl = request.backend.is_nccl();
     for (const CollectiveKind kind : disturbing(scenario, !is_nccl)) {
         for (const Bytes size : contention_messages(messages.of(kind), is_nccl)) {
-            for (const std::optional<std::int64_t>& ctas : contention_ctas(values)) {
+            for (const std::optional<std::int64_t>& ctas : contention_ctas(request)) {
                 items.push_back({.protocol = Protocol::contention,
                                  .message = size,
                                  .ctas = ctas,
@@ -370,30 +343,30 @@ void add_contentions(const po::variables_map& values, const Scenario& scenario,
     }
 }
 
-std::vector<Item> requested_items(const po::variables_map& values, const Scenario& scenario,
+std::vector<Item> requested_items(const MeasureRequest& request, const Scenario& scenario,
                                   const StepInput& input) {
-    refuse_options_of_others(values, scenario);
+    refuse_options_of_others(request, scenario);
     const std::vector<ShardingRequest> settings =
         scenario.sharding
-            ? settings_to_measure(text_value(values, "sharding"), scenario, input.workload)
+            ? settings_to_measure(request.sharding.value_or("auto"), scenario, input.workload)
             : std::vector<ShardingRequest>{};
     const MessagesToMeasure messages(scenario, input, settings);
     std::vector<Item> items;
-    for (const Protocol protocol : requested_protocols(values, scenario)) {
+    for (const Protocol protocol : requested_protocols(request, scenario)) {
         if (const auto kind = isolated_kind(protocol)) {
-            for (const Bytes size : requested_messages(values, messages.of(*kind))) {
+            for (const Bytes size : requested_messages(request.messages, messages.of(*kind))) {
                 items.push_back({.protocol = protocol, .message = size});
             }
         } else if (protocol == Protocol::compute) {
             items.push_back({.protocol = Protocol::compute});
         } else if (protocol == Protocol::contention) {
-            add_contentions(values, scenario, messages, items);
+            add_contentions(request, scenario, messages, items);
         } else if (scenario.sharding) {
             for (const ShardingRequest& setting : settings) {
                 items.push_back({.protocol = Protocol::step, .sharding = setting});
             }
         } else {
-            for (const Cap cap : requested_caps(values, input, scenario.sync)) {
+            for (const Cap cap : requested_caps(request, input, scenario.sync)) {
                 items.push_back({.protocol = Protocol::step, .cap = cap});
             }
         }
@@ -401,11 +374,13 @@ std::vector<Item> requested_items(const po::variables_map& values, const Scenari
     return items;
 }
 
-// What measures into `output` as `arguments` say, which have another -o.
-std::vector<std::string> measure_command(
-    const std::vector<std::string>& arguments, const std::string& output,
-    const std::optional<std::chrono::duration<double>>& time_limit) {
-    const po::options_description options = measuring_options("", "");
+using TimeLimit = std::optional<std::chrono::duration<double>>;
+
+// The command that measures into `output`: `arguments` with another -o and --time.
+std::vector<std::string> measure_command(const std::vector<std::string>& arguments,
+                                         const std::string& output, const TimeLimit& time_limit) {
+    MeasureRequest unused;
+    const po::options_description options = measuring_options(unused, "", "");
     std::vector<std::string> command{"bucketwise", "measure"};
     for (const po::option& option :
          po::command_line_parser(arguments).options(options).run().options) {
@@ -425,90 +400,67 @@ std::vector<std::string> measure_command(
     return command;
 }
 
-// Of a validation what is left beside concluding: calibrating, predicting and drawing.
-using TimeLimit = std::optional<std::chrono::duration<double>>;
-
-TimeLimit time_limit_of(const po::variables_map& values, bool concludes) {
+// A validation keeps some of its time for calibrating, predicting and drawing.
+TimeLimit time_limit_of(const MeasureRequest& request, bool concludes) {
     constexpr double standard_s = 180;
     constexpr double concluding_s = 10;
-    constexpr double shortest_s = 1;
-    constexpr double longest_s = 7 * 86400;
-    if (values.count("time") == 0 && (!concludes || is_typed(values, "rounds"))) {
+    if (!request.time_s && (!concludes || request.rounds)) {
         return std::nullopt;
     }
-    const double seconds = values.count("time") == 0
-                               ? standard_s
-                               : seconds_value(values, "time", shortest_s, longest_s);
+    const double seconds = request.time_s.value_or(standard_s);
     return std::chrono::duration<double>(concludes ? std::max(seconds - concluding_s, seconds / 2)
                                                    : seconds);
 }
 
 }  // namespace
 
-CommandHelp help_of_measuring(const std::string& usage, const char* output_text,
-                              const char* time_text, std::string_view text) {
-    return {.usage = {usage},
-            .options = measuring_options(output_text, time_text),
-            .text = text,
-            .arguments = scenarios(),
-            .values = {{"all-reduce", one_of(every<AllReduceImplementation>)},
-                       {"bucket-cap", {.names = {"auto"}, .files = false}},
-                       {"bytes", {.names = {"auto"}, .files = false}},
-                       {"protocols", some_of(every<Protocol>)},
-                       {"sharding", {.names = {"auto", "all"}, .files = false}}}};
+po::options_description measuring_options(MeasureRequest& request, const char* output_text,
+                                          const char* time_text) {
+    std::vector<OptionText> own = measuring_rows(request, output_text, time_text);
+    std::ranges::move(backend_rows(request.backend), std::back_inserter(own));
+    return options_of(own,
+                      network_rows(request.network,
+                                   "seconds that a rank may be silent, or a collective take, "
+                                   "before the run fails; default: 60"),
+                      scenario_rows(request.scenario));
 }
 
-CommandHelp measure_help() {
-    return help_of_measuring("bucketwise measure SCENARIO -o FILE [OPTIONS]",
-                             "file to append measurements to, one JSON object per line",
-                             measure_time_text, measure_examples);
-}
-
-MeasureOptions measure_options(const CommandLine& line, const std::optional<RankIdentity>& identity,
-                               const MeasurementPlace& place) {
-    const po::variables_map& values = line.values;
+MeasureOptions measure_options(const MeasureRequest& request, const CommandLine& line,
+                               const std::optional<RankIdentity>& identity,
+                               const std::optional<std::string>& measurements) {
+    const std::string& file = request.file;
     MeasureOptions options;
-    options.output = text_or_empty(values, "output");
-    if (place) {
-        options.output = place(options.output);
-    }
-    const std::string file = scenario_file(values, "measure");
-    if (!place && values.count("output") == 0) {
-        throw UsageError{
-            "measure: expected -o and a file to write, got none; see bucketwise measure --help"};
-    }
+    options.output = measurements.value_or(request.output);
     RankJob& job = options.job;
-    job.backend = &requested_backend(values);
-    job.request = backend_request(values);
-    job.request.implementation = choice_value(values, "all-reduce", every<AllReduceImplementation>);
+    job.backend = request.backend.backend;
+    job.request = request.backend.request;
     job.backend->check(job.request);
-    Json document = scenario_for_ranks(values, identity, file);
+    Json document = scenario_for_ranks(request.scenario, identity, file);
     inline_link(document, file, read_text_file);
-    apply_ranks(values, identity, document);
+    apply_ranks(request, identity, document);
     job.document = document.dump();
 
-    options.time_limit = time_limit_of(values, static_cast<bool>(place));
+    options.time_limit = time_limit_of(request, measurements.has_value());
     job.command = {"bucketwise", "measure"};
-    if (place) {
+    if (measurements) {
         job.command = measure_command(line.arguments, options.output, options.time_limit);
     } else {
         job.command.insert(job.command.end(), line.arguments.begin(), line.arguments.end());
     }
-    options.scenario = parse_scenario(document, file, read_text_file,
-                                      place ? StrategyKinds::replicated : StrategyKinds::all);
+    options.scenario =
+        parse_scenario(document, file, read_text_file,
+                       measurements ? StrategyKinds::replicated : StrategyKinds::all);
     job.backend->check_scenario(options.scenario, file);
     options.scenario_text = job.document;
     options.input = replay_input(options.scenario);
     job.ranks = static_cast<int>(options.scenario.group.ranks);
-    constexpr std::int64_t most_rounds = 1'000'000;
-    const bool as_many_as_fit = options.time_limit && !is_typed(values, "rounds");
-    job.order.rounds =
-        as_many_as_fit ? most_rounds : whole_number(values, "rounds", {1, most_rounds});
-    job.order.seed = seed_value(values);
-    options.items = requested_items(values, options.scenario, options.input);
-    options.resume = values.count("resume") != 0;
+    constexpr std::int64_t standard_rounds = 10;
+    job.order.rounds = request.rounds.value_or(options.time_limit ? most_rounds : standard_rounds);
+    job.order.seed = request.seed;
+    options.items = requested_items(request, options.scenario, options.input);
+    options.resume = request.resume;
     constexpr std::chrono::minutes standard_deadline{1};
-    job.network = job_network(values, identity, "measure", standard_deadline);
+    job.network = job_network(request.network, identity, "measure", standard_deadline);
     if (!identity) {
         check_local_ranks(options.scenario, file);
     }

@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "cli/shell/result_table.h"
 #include "cli/shell/size.h"
 #include "sim/base/statistics.h"
 #include "sim/base/units.h"
@@ -25,6 +26,10 @@ std::string milliseconds(double us) {
     return fmt::format("{:.2f}", us / 1e3);
 }
 
+std::string spread_text(const std::vector<double>& samples) {
+    return fmt::format("{:.1f} %", 100 * spread(samples));
+}
+
 std::string environment_text(const std::vector<Measurement>& records) {
     for (const Measurement& record : records) {
         if (const auto* e = std::get_if<EnvironmentRecord>(&record)) {
@@ -37,7 +42,7 @@ std::string environment_text(const std::vector<Measurement>& records) {
     return "";
 }
 
-// The record of a message of that kind alone; null: it is of something else.
+// The record of an isolated message of that kind, or null.
 const AllReduceRecord* isolated_message(CollectiveKind kind, const Measurement& record) {
     if (kind == CollectiveKind::all_reduce) {
         return std::get_if<AllReduceRecord>(&record);
@@ -58,17 +63,15 @@ std::string isolated_text(CollectiveKind kind, const std::vector<Measurement>& r
     if (by_size.empty()) {
         return "";
     }
-    std::string text =
-        fmt::format("\n{} alone\n  {:>10}  {:>8}  {:>12}  {:>14}  {:>7}\n", name_of(kind),
-                    "message", "samples", "median ms", "bus GB/s", "spread");
+    TextTable table{.header = {"message", "samples", "median ms", "bus GB/s", "spread"}};
     for (const auto& [size, samples] : by_size) {
-        const double middle = median(samples);
-        text += fmt::format("  {:>10}  {:>8}  {:>12.3f}  {:>14.3f}  {:>5.1f} %\n", text_of(size),
-                            samples.size(), middle / 1e3,
-                            middle > 0 ? bus_gb_per_s(kind, size, ranks, middle) : 0.0,
-                            100 * spread(samples));
+        const double us = median(samples);
+        table.rows.push_back(
+            {text_of(size), std::to_string(samples.size()), fmt::format("{:.3f}", us / 1e3),
+             fmt::format("{:.3f}", us > 0 ? bus_gb_per_s(kind, size, ranks, us) : 0.0),
+             spread_text(samples)});
     }
-    return text;
+    return fmt::format("\n{} alone\n{}", name_of(kind), aligned_text(table));
 }
 
 std::string compute_text(const std::vector<Measurement>& records) {
@@ -85,9 +88,9 @@ std::string compute_text(const std::vector<Measurement>& records) {
     return steps.empty() ? ""
                          : fmt::format(
                                "\ncompute alone: forward {} ms, backward {} ms; step {} ms, spread "
-                               "{:.1f} % over ranks and rounds\n",
+                               "{} over ranks and rounds\n",
                                milliseconds(median(forward)), milliseconds(median(backward)),
-                               milliseconds(median(steps)), 100 * spread(steps));
+                               milliseconds(median(steps)), spread_text(steps));
 }
 
 struct Slowdowns {
@@ -112,16 +115,18 @@ std::string contention_text(const std::vector<Measurement>& records) {
             }
         }
     }
-    std::string text = by_size.empty() ? "" : "\nboth at once, times longer than alone\n";
+    if (by_size.empty()) {
+        return "";
+    }
+    TextTable table{.header = {"message", "CTAs", "collective", "of compute", "of message"}};
     for (const auto& [key, slowdowns] : by_size) {
         const auto& [kind, size, ctas] = key;
-        text += fmt::format(
-            "  {:>10}{}  compute {}, {} {:.2f}\n", text_of(size),
-            ctas == 0 ? "" : fmt::format("  {:>3} CTAs", ctas),
-            slowdowns.compute.empty() ? "?" : fmt::format("{:.2f}", median(slowdowns.compute)),
-            name_of(kind), median(slowdowns.collective));
+        table.rows.push_back(
+            {text_of(size), ctas == 0 ? "-" : std::to_string(ctas), std::string(name_of(kind)),
+             slowdowns.compute.empty() ? "?" : fmt::format("{:.2f}", median(slowdowns.compute)),
+             fmt::format("{:.2f}", median(slowdowns.collective))});
     }
-    return text;
+    return "\nboth at once, slowdown of each\n" + aligned_text(table);
 }
 
 struct StepSamples {
@@ -131,7 +136,7 @@ struct StepSamples {
     std::vector<double> waiting;
 };
 
-// Which step: by its cap, the default last, or by its setting.
+// A step by its cap, the default last, or by its setting.
 struct StepKey {
     std::optional<Bytes> cap = {};
     bool is_default = false;
@@ -148,20 +153,19 @@ StepKey key_of(const StepRecord& record) {
 
 std::string step_table(const std::map<StepKey, StepSamples>& by_key) {
     const bool sharded = !by_key.begin()->first.setting.empty();
-    const int width = sharded ? 28 : 12;
-    std::string text =
-        fmt::format("\nsteps\n  {:>{}}  {:>7}  {:>7}  {:>10}  {:>7}  {:>10}  {:>10}\n",
-                    sharded ? "group" : "bucket cap", width, sharded ? "sent" : "buckets",
-                    "samples", "median ms", "spread", "exposed ms", "waiting ms");
+    TextTable table{.header = {sharded ? "group" : "bucket cap", sharded ? "sent" : "buckets",
+                               "samples", "median ms", "spread", "exposed ms", "waiting ms", ""}};
     for (const auto& [key, samples] : by_key) {
-        const std::string name = sharded ? key.setting : key.cap ? text_of(*key.cap) : "-";
-        text += fmt::format(
-            "  {:>{}}  {:>7}  {:>7}  {:>10}  {:>5.1f} %  {:>10}  {:>10}{}\n", name, width,
-            samples.messages, samples.steps.size(), milliseconds(median(samples.steps)),
-            100 * spread(samples.steps), milliseconds(median(samples.exposed)),
-            milliseconds(median(samples.waiting)), key.is_default ? "  default" : "");
+        table.rows.push_back(
+            {sharded   ? key.setting
+             : key.cap ? text_of(*key.cap)
+                       : "-",
+             std::to_string(samples.messages), std::to_string(samples.steps.size()),
+             milliseconds(median(samples.steps)), spread_text(samples.steps),
+             milliseconds(median(samples.exposed)), milliseconds(median(samples.waiting)),
+             key.is_default ? "default" : ""});
     }
-    return text;
+    return "\nsteps\n" + aligned_text(table);
 }
 
 std::string step_text(const std::vector<Measurement>& records) {

@@ -18,7 +18,7 @@
 namespace bucketwise {
 namespace {
 
-// What a program prints, kept in memory, so that nothing is left of it wherever this ends.
+// A program's output, kept in memory, so that it vanishes with this process.
 class PrintedText {
   public:
     PrintedText() : file_(::memfd_create("printed", MFD_CLOEXEC)) {}
@@ -28,7 +28,7 @@ class PrintedText {
         return ::dup2(file_.get(), STDOUT_FILENO) >= 0 && ::dup2(file_.get(), STDERR_FILENO) >= 0;
     }
 
-    // Of the last 4 KiB.
+    // Within the last 4 KiB.
     [[nodiscard]] std::string last_line() const {
         constexpr ::off_t longest = 4096;
         const ::off_t size = ::lseek(file_.get(), 0, SEEK_END);
@@ -46,8 +46,8 @@ class PrintedText {
     Descriptor file_;
 };
 
-// Why the program did not end well. It is watched over as a rank is: whatever ends this process
-// ends it, too. What it prints goes into `printed`.
+// The program's failure, if any. Like a rank, it ends with this process. Its output goes into
+// `printed`.
 std::optional<LaunchFailure> run_program(const std::vector<std::string>& command,
                                          const PrintedText& printed) {
     LaunchRequest request;
@@ -57,12 +57,12 @@ std::optional<LaunchFailure> run_program(const std::vector<std::string>& command
     request.before_exec = [&](int /*rank*/) { return printed.take_streams(); };
     try {
         return launch_ranks(request, {});
-    } catch (const std::runtime_error& error) {  // such as no memory for one more process
+    } catch (const std::runtime_error& error) {  // no memory for one more process
         return LaunchFailure{.rank = std::nullopt, .reason = error.what()};
     }
 }
 
-// `why` without where on this machine the files lie that it names: it stands in the report.
+// `why` without folders of this machine, as it stands in the report.
 std::string without_places(std::string why, const std::vector<std::string>& folders) {
     for (const std::string& folder : folders) {
         for (std::size_t at = why.find(folder); !folder.empty() && at != std::string::npos;
@@ -79,8 +79,8 @@ std::optional<std::string> draw_plots(const std::string& folder) {
     const std::string script = shipped_file("plots/plot.py").value_or("plots/plot.py");
     const std::string place =
         script.substr(0, script.size() - std::string_view("plots/plot.py").size());
-    // The Python that this program is installed in, where it is: its wheel has the extra `plots`. A
-    // python3 of the user's own may come first and know nothing of the system's packages.
+    // First the Python of a wheel, whose extra `plots` has matplotlib. The user's python3 may lack
+    // the system's packages.
     const char* own = std::getenv("BUCKETWISE_PYTHON");  // NOLINT(concurrency-mt-unsafe)
     std::string why;
     for (const char* python : {own, "python3", "/usr/bin/python3"}) {

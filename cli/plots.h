@@ -6,10 +6,9 @@
 
 namespace bucketwise {
 
-// Draws into `folder`, which holds comparison.json and fit.json: all pictures, in the place of
-// those that were there, or none, and what was there stays. Returns why there are none, nothing
-// when there are. Throws std::runtime_error when the user interrupts it; Python has ended then,
-// too.
+// Draws all pictures into `folder`, which holds comparison.json and fit.json, or leaves the old
+// ones. Returns the reason where there are none. Throws std::runtime_error when the user interrupts
+// it; Python has then ended.
 std::optional<std::string> draw_plots(const std::string& folder);
 
 }  // namespace bucketwise

@@ -1,29 +1,31 @@
-// bucketwise predict SCENARIO: simulate the step at every cap that matters and say which is best.
+// bucketwise predict SCENARIO: simulates the step at every cap, or with every grouping of a step
+// that shards, and names the best.
 #include <algorithm>
 #include <iterator>
+#include <memory>
 #include <optional>
 
 #include <fmt/format.h>
-#include <boost/program_options.hpp>
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
 #include "cli/prediction.h"
-#include "cli/sharded_predict.h"
-#include "cli/shell/command_help.h"
 #include "cli/shell/exit_codes.h"
 #include "cli/shell/files.h"
-#include "cli/shell/option_values.h"
+#include "cli/shell/progress.h"
 #include "cli/shell/read_files.h"
 #include "cli/shell/scenario_document.h"
 #include "cli/shell/size.h"
 #include "sim/base/json_input.h"
 #include "sim/frameworks/framework_advice.h"
+#include "sim/frameworks/sharded_setting.h"
 #include "sim/optimum/optimal_plan.h"
 #include "sim/plan/setting_place.h"
 #include "sim/plan/strategy.h"
 #include "sim/predict/percentiles.h"
 #include "sim/predict/prediction.h"
+#include "sim/predict/sharded_prediction.h"
+#include "sim/predict/strategy_comparison.h"
 #include "sim/report/optimal_report.h"
 #include "sim/report/prediction_json.h"
 #include "sim/report/report.h"
@@ -33,7 +35,21 @@
 namespace bucketwise {
 namespace {
 
-namespace po = boost::program_options;
+struct PredictOptions {
+    std::string file;
+    std::optional<std::vector<Bytes>> caps;  // empty: every cap at which the plan changes
+    ScenarioOptions scenario;
+    bool optimal = false;
+    std::vector<std::string> destinations;
+    std::vector<ComparedStrategy> compared;
+    std::vector<std::string> frameworks;
+    std::optional<std::string> json;
+    std::optional<std::string> trace;
+    bool percentiles = false;
+    std::optional<std::int64_t> draws;
+    bool details = false;
+    std::optional<NcclVersion> nccl_version;
+};
 
 constexpr std::string_view predict_examples = R"(
 examples:
@@ -44,15 +60,15 @@ examples:
   bucketwise predict scenarios/resnet50_8xh100.json --plan optimal
 )";
 
-// The examples, and what --strategy and the key may say.
+// The examples, and the names of strategies.
 const std::string& predict_text() {
     static const std::string text = [] {
-        std::string listed = std::string(predict_examples) +
-                             "\n"
-                             "SCENARIO is a file, or the name of a model that ships; what is then "
-                             "assumed is printed "
-                             "as a note.\n\nstrategies, for --strategy, --set /sync/strategy=... "
-                             "or the scenario's key:\n";
+        std::string listed =
+            std::string(predict_examples) +
+            "\n"
+            "SCENARIO is a file, or the name of a model that ships; a note then "
+            "lists what is assumed.\n\nstrategies, for --strategy, --set /sync/strategy=... "
+            "or the scenario's key:\n";
         for (const Strategy strategy : every<Strategy>) {
             listed += fmt::format("  {:<20} {}\n", name_of(strategy),
                                   strategy_texts[static_cast<std::size_t>(strategy)]);
@@ -66,75 +82,66 @@ const std::string& predict_text() {
     return text;
 }
 
-po::options_description predict_options() {
-    po::options_description options("options");
-    add_options(options, {{"bucket-cap",
-                           "caps to evaluate, such as 1MiB,25MiB; auto: every cap at which the "
-                           "plan changes",
-                           "auto"}});
-    add_scenario_options(options);
-    add_workload_options(options);
-    add_options(
-        options,
-        {ranks_option,
-         {"plan",
-          "optimal: also the best of all ways to form buckets, a bound that none can beat, and how "
-          "far the others are from it"},
-         {"for",
-          "also what to type there: frameworks and wrappers between commas, such as "
-          "deepspeed_zero2,lightning, or all; NAME=VERSION asks for a version's rule",
-          many_values},
-         {"compare-strategies",
-          "also the same step with other strategies, between commas: ddp, fsdp, hsdp, zero3, each "
-          "with its best setting"},
-         {"framework", "the same of one framework, such as deepspeed_zero2=0.14.3", many_values},
-         {"json", "write the prediction as JSON; - is standard output"},
-         {"trace", "write the advised step as a trace for ui.perfetto.dev; - is standard output"},
-         {"percentiles",
-          "draw single steps from the scenario's variation: p50, p90, p95 and p99 of the step",
-          no_value},
-         {"draws", "how many, with --percentiles; 1000 if left out"},
-         {"details",
-          "print all: every cap that tells something, how sure the choice is, where the link is "
-          "from",
-          no_value},
-         nccl_version_option,
-         help_option});
-    return options;
+bool read_plan(const std::string& text, const std::string& option) {
+    if (text != "optimal") {
+        throw UsageError{fmt::format("{}: expected optimal, got {}", option, text)};
+    }
+    return true;
 }
 
-std::vector<Bytes> requested_caps(const po::variables_map& values, Scenario& scenario) {
-    const std::string& text = text_value(values, "bucket-cap");
-    if (text == "auto") {
+std::vector<OptionText> predict_rows(PredictOptions& o) {
+    constexpr std::int64_t most_draws = 1'000'000;
+    return {{"plan",
+             "optimal: also the best of all ways to form buckets, and a bound that no plan beats",
+             {o.optimal, read_plan},
+             Completions{.names = {"optimal"}, .files = false}},
+            {"for",
+             "also the setting to type in these frameworks and wrappers, such as "
+             "deepspeed_zero2,lightning, or all; NAME=VERSION asks for a version's rule",
+             o.destinations, one_of(every<SettingPlace>)},
+            {"compare-strategies",
+             "also the step with other strategies, each at its best setting: ddp,fsdp,hsdp,zero3",
+             {o.compared, ListOf{Choice{every<ComparedStrategy>}}},
+             some_of(every<ComparedStrategy>)},
+            {"framework", "the same as --for, of one framework, such as deepspeed_zero2=0.15",
+             o.frameworks, one_of(every<Framework>)},
+            {"json", "write the prediction as JSON; - is standard output", o.json},
+            {"trace", "write the advised step for ui.perfetto.dev; - is standard output", o.trace},
+            {"percentiles",
+             "draw single steps from the scenario's variation: p50, p90, p95 and p99 of the step",
+             o.percentiles},
+            {"draws",
+             "number of draws, with --percentiles; default: 1000",
+             {o.draws, WholeNumbers{1, most_draws}}},
+            {"details", "print every telling cap, how sure the choice is, and the link's source",
+             o.details},
+            nccl_version_row(o.nccl_version)};
+}
+
+// Empty: every plan.
+std::vector<Bytes> requested_caps(const PredictOptions& options, Scenario& scenario) {
+    if (!options.caps || options.caps->empty()) {
         return {};
     }
-    std::vector<Bytes> caps = parse_sizes(text, "--bucket-cap");
     scenario.sync = without_list(scenario.sync);
     if (!has_cap(scenario.sync)) {
         throw UsageError{fmt::format("--bucket-cap: expected a strategy with a bucket cap, got {}",
                                      name_of(scenario.sync.strategy))};
     }
-    check_caps(caps, scenario.sync);
-    return caps;
+    check_caps(*options.caps, scenario.sync);
+    return *options.caps;
 }
 
-// Throws what is wrong with asking for them before anything is simulated. None: not asked for.
-std::optional<std::int64_t> requested_draws(const po::variables_map& values,
-                                            const std::string& file, const Scenario& scenario) {
-    constexpr std::int64_t default_draws = 1000;
-    constexpr std::int64_t most_draws = 1'000'000;
-    if (values.count("percentiles") == 0) {
-        if (values.count("draws") != 0) {
-            throw UsageError{"--draws: expected --percentiles beside it, got none"};
-        }
-        return std::nullopt;
+// Checked before anything is simulated.
+void check_draws(const PredictOptions& options, const Scenario& scenario) {
+    if (!options.percentiles && options.draws) {
+        throw UsageError{"--draws: expected --percentiles beside it, got none"};
     }
-    if (!steps_vary(scenario.variation.value_or(Variation{}))) {
-        throw InputError(file, "/variation",
+    if (options.percentiles && !steps_vary(scenario.variation.value_or(Variation{}))) {
+        throw InputError(options.file, "/variation",
                          "a spread, or a straggler_probability, above 0 for --percentiles",
                          scenario.variation ? "none above 0" : "none");
     }
-    return optional_number(values, "draws", {1, most_draws}).value_or(default_draws);
 }
 
 // "NAME" or "NAME=VERSION".
@@ -173,10 +180,10 @@ void add_destination(const Destination& destination, std::vector<Destination>& d
     }
 }
 
-std::vector<Destination> requested_destinations(const po::variables_map& values,
+std::vector<Destination> requested_destinations(const PredictOptions& options,
                                                 const SyncRequest& sync) {
     std::vector<Destination> destinations = usual_destinations(sync);
-    for (const std::string& list : texts_value(values, "for")) {
+    for (const std::string& list : options.destinations) {
         for (const std::string& text : split_at_commas(list)) {
             if (text != "all") {
                 add_destination(destination_from(text, every<SettingPlace>, "--for"), destinations);
@@ -190,13 +197,13 @@ std::vector<Destination> requested_destinations(const po::variables_map& values,
     std::vector<SettingPlace> frameworks;
     std::ranges::copy_if(every<SettingPlace>, std::back_inserter(frameworks),
                          [](SettingPlace place) { return framework_at(place).has_value(); });
-    for (const std::string& text : texts_value(values, "framework")) {
+    for (const std::string& text : options.frameworks) {
         add_destination(destination_from(text, frameworks, "--framework"), destinations);
     }
     return destinations;
 }
 
-// With all frameworks, for a file that programs read.
+// With all frameworks, for programs that read the JSON.
 std::vector<Destination> with_every_framework(std::vector<Destination> destinations) {
     for (const Framework framework : every<Framework>) {
         add_destination({static_cast<SettingPlace>(framework)}, destinations);
@@ -204,7 +211,7 @@ std::vector<Destination> with_every_framework(std::vector<Destination> destinati
     return destinations;
 }
 
-// What of it was asked for.
+// The part of the advice that was asked for.
 SettingAdvice advice_for(const std::vector<Destination>& destinations, SettingAdvice advice) {
     std::erase_if(advice.frameworks, [&](const FrameworkSetting& setting) {
         return std::ranges::none_of(destinations, [&](const Destination& destination) {
@@ -214,85 +221,142 @@ SettingAdvice advice_for(const std::vector<Destination>& destinations, SettingAd
     return advice;
 }
 
-// Whether the optimal plan is asked for.
-bool wants_optimal_plan(const po::variables_map& values) {
-    const std::string plan = text_or_empty(values, "plan");
-    if (values.count("plan") != 0 && plan != "optimal") {
-        throw UsageError{fmt::format("--plan: expected optimal, got {}", plan)};
+// Writes --json and --trace, and prints the text unless one of them goes to standard output.
+template <typename MakeJson, typename MakeTrace>
+int write_prediction(const PredictOptions& options, const std::vector<StrategyRow>& compared,
+                     const MakeJson& json_of, const MakeTrace& trace_of, const std::string& text) {
+    std::vector<OutputText> outputs;
+    if (options.json) {
+        Json json = json_of();
+        if (!compared.empty()) {
+            json["strategies"] = to_json(compared);
+        }
+        outputs.push_back({*options.json, json_text(json)});
     }
-    return !plan.empty();
+    if (options.trace) {
+        outputs.push_back({*options.trace, trace_of()});
+    }
+    write_outputs(outputs, text + (compared.empty() ? "" : comparison_text(compared)));
+    return exit_done;
+}
+
+int predict_caps(const PredictOptions& options, Scenario& scenario) {
+    const std::vector<Bytes> caps = requested_caps(options, scenario);
+    check_draws(options, scenario);
+    const StepInput input = step_input(scenario);
+    const std::vector<Destination> destinations = requested_destinations(options, scenario.sync);
+    const auto advised = predict_with_progress(
+        scenario, input, caps, options.json ? with_every_framework(destinations) : destinations);
+    const auto& [prediction, settings, ends] = advised;
+    std::optional<PercentileTable> percentiles;
+    if (options.percentiles) {
+        constexpr std::int64_t default_draws = 1000;
+        percentiles = percentile_table(input, scenario.sync, prediction,
+                                       options.draws.value_or(default_draws));
+    }
+    std::optional<OptimalPlan> optimum;
+    if (options.optimal) {
+        optimum = optimal_plan_with_progress(scenario, input, prediction);
+    }
+    const auto json = [&] {
+        Json document = to_json(scenario, advised.prediction, advised.settings, advised.ends);
+        if (percentiles) {
+            document["percentiles"] = to_json(*percentiles);
+        }
+        if (optimum) {
+            document["optimal"] = to_json(*optimum);
+        }
+        return document;
+    };
+    return write_prediction(
+        options, compare_strategies(scenario, options.compared), json,
+        [&] { return best_step_trace(scenario, input, advised.prediction); },
+        text_report(scenario, prediction, advice_for(destinations, settings), ends,
+                    options.details ? Detail::full : Detail::brief) +
+            (percentiles ? text_of(*percentiles) : "") +
+            (optimum ? optimal_text(scenario, *optimum) : ""));
+}
+
+// --- steps that shard ---
+
+void refuse_options_about_caps(const PredictOptions& options, const Scenario& scenario) {
+    const auto refuse = [&](bool is_typed, const char* option) {
+        if (is_typed) {
+            throw UsageError{fmt::format("--{}: expected a strategy with buckets, got {}", option,
+                                         name_of(scenario.sharding->strategy))};
+        }
+    };
+    refuse(options.caps.has_value(), "bucket-cap");
+    refuse(!options.destinations.empty(), "for");
+    refuse(!options.frameworks.empty(), "framework");
+    refuse(options.percentiles, "percentiles");
+    refuse(options.draws.has_value(), "draws");
+    if (options.optimal && scenario.sharding->strategy == ShardedStrategy::zero3) {
+        throw UsageError{"--plan: expected a strategy with groups, got zero3"};
+    }
+}
+
+int predict_groups(const PredictOptions& options, const Scenario& scenario) {
+    refuse_options_about_caps(options, scenario);
+    const ShardedInput input = sharded_input(scenario);
+    const ShardedPrediction prediction = [&] {
+        PercentLine line("simulating groupings");
+        return predict_sharded(scenario, input, [&](double done) { line(done); });
+    }();
+    std::optional<OptimalGroups> optimum;
+    if (options.optimal) {
+        PercentLine line("searching groups");
+        optimum = optimal_groups(scenario, input, prediction, [&](double done) { line(done); });
+    }
+    const auto with_request = [&](const ShardingRequest& request) {
+        ShardedInput changed = input;
+        changed.request = request;
+        return changed;
+    };
+    const ShardedInput best = with_request(prediction.advised().request);
+    const std::vector<ShardedSetting> settings = sharded_settings(best);
+    const auto json = [&] {
+        Json document = to_json(scenario, prediction, settings);
+        if (optimum) {
+            document["optimal"] = to_json(*optimum);
+        }
+        return document;
+    };
+    return write_prediction(
+        options, compare_strategies(scenario, options.compared), json,
+        [&] { return sharded_trace(scenario.name, best, {}); },
+        text_report(scenario, prediction, settings) +
+            (optimum ? optimal_text(prediction, *optimum,
+                                    sharded_settings(with_request(optimum->evaluation.request)))
+                     : ""));
+}
+
+int run_predict(const PredictOptions& options) {
+    check_one_printed("predict", "--json and --trace", options.json, options.trace);
+    Scenario scenario = parse_scenario(read_simulated_document(options.scenario, options.file),
+                                       options.file, read_text_file, StrategyKinds::all);
+    change_nccl_version(options.nccl_version, scenario.link);
+    refuse_overwriting({options.json.value_or(""), options.trace.value_or("")});
+    return scenario.sharding ? predict_groups(options, scenario) : predict_caps(options, scenario);
 }
 
 }  // namespace
 
 CommandHelp predict_help() {
+    const auto o = std::make_shared<PredictOptions>();
     return {.usage = {"bucketwise predict SCENARIO [OPTIONS]"},
-            .options = predict_options(),
+            .options = options_of({{"bucket-cap",
+                                    "caps to evaluate, such as 1MiB,25MiB; auto: every cap at "
+                                    "which the plan changes",
+                                    {o->caps, sizes_or_auto, "auto"},
+                                    Completions{.names = {"auto"}, .files = false}}},
+                                  simulated_rows(o->scenario), predict_rows(*o)),
             .text = predict_text(),
             .arguments = scenarios(),
-            .values = {{"bucket-cap", {.names = {"auto"}, .files = false}},
-                       {"nccl-version", one_of(every<NcclVersion>)},
-                       {"plan", {.names = {"optimal"}, .files = false}},
-                       {"for", one_of(every<SettingPlace>)},
-                       {"framework", one_of(every<Framework>)},
-                       {"compare-strategies", some_of(every<ComparedStrategy>)}},
+            .positional = {.value = o->file},
             .required = {"scenario"},
-            .wants = "a scenario file or a model's name, got none"};
-}
-
-int run_predict(const CommandLine& line) {
-    const po::variables_map& values = line.values;
-    const std::string& file = text_value(values, "scenario");
-    const bool with_optimum = wants_optimal_plan(values);
-    check_one_printed(values, "predict", "json", "trace");
-    Scenario scenario = parse_scenario(read_simulated_document(values, file), file, read_text_file,
-                                       StrategyKinds::all);
-    change_nccl_version(values, scenario.link);
-    refuse_overwriting({text_or_empty(values, "json"), text_or_empty(values, "trace")});
-    if (scenario.sharding) {
-        return predict_sharded_scenario(line, scenario);
-    }
-    const std::vector<Bytes> caps = requested_caps(values, scenario);
-    const std::optional<std::int64_t> draws = requested_draws(values, file, scenario);
-    const StepInput input = step_input(scenario);
-    const std::vector<Destination> destinations = requested_destinations(values, scenario.sync);
-    const auto [prediction, settings, ends] = predict_with_progress(
-        scenario, input, caps,
-        values.count("json") == 0 ? destinations : with_every_framework(destinations));
-    std::optional<PercentileTable> percentiles;
-    if (draws) {
-        percentiles = percentile_table(input, scenario.sync, prediction, *draws);
-    }
-    std::optional<OptimalPlan> optimum;
-    if (with_optimum) {
-        optimum = optimal_plan_with_progress(scenario, input, prediction);
-    }
-    const std::vector<StrategyRow> compared = compared_strategies(values, scenario);
-    std::vector<OutputText> outputs;
-    if (values.count("json") != 0) {
-        Json json = to_json(scenario, prediction, settings, ends);
-        if (percentiles) {
-            json["percentiles"] = to_json(*percentiles);
-        }
-        if (optimum) {
-            json["optimal"] = to_json(*optimum);
-        }
-        if (!compared.empty()) {
-            json["strategies"] = to_json(compared);
-        }
-        outputs.push_back({text_value(values, "json"), json_text(json)});
-    }
-    if (values.count("trace") != 0) {
-        outputs.push_back(
-            {text_value(values, "trace"), best_step_trace(scenario, input, prediction)});
-    }
-    const Detail detail = values.count("details") == 0 ? Detail::brief : Detail::full;
-    write_outputs(outputs, text_report(scenario, prediction, advice_for(destinations, settings),
-                                       ends, detail) +
-                               (percentiles ? text_of(*percentiles) : "") +
-                               (optimum ? optimal_text(scenario, *optimum) : "") +
-                               (compared.empty() ? "" : comparison_text(compared)));
-    return exit_done;
+            .wants = "a scenario file or a model's name, got none",
+            .run = [o](const CommandLine&) { return run_predict(*o); }};
 }
 
 }  // namespace bucketwise

@@ -3,18 +3,30 @@
 #include <algorithm>
 #include <cstdint>
 
+#include <fmt/format.h>
+
 #include "cli/shell/progress.h"
 #include "sim/base/error.h"
 #include "sim/base/invariant.h"
+#include "sim/base/transformed.h"
 #include "sim/link/link_presets.h"
 
 namespace bucketwise {
 namespace {
 
+[[noreturn]] void refuse_to_trace() {
+    throw InputError("--trace", "", "a step of at most 1,000,000 operations", "a longer one");
+}
+
+// "layers.0, layers.1"; "root".
+std::string name_of_group(const ShardGroup& group) {
+    return group.is_root() ? "root" : fmt::format("{}", fmt::join(group.modules, ", "));
+}
+
 std::string trace_of(const std::string& name, const Scenario& scenario, const StepInput& input,
                      Cap cap, const std::vector<TraceProcess>& beside) {
     if (!can_be_traced(input)) {
-        throw InputError("--trace", "", "a step of at most 1,000,000 operations", "a longer one");
+        refuse_to_trace();
     }
     const Evaluator evaluator(input, scenario.sync);
     const Program program = evaluator.program(cap);
@@ -72,6 +84,17 @@ std::string best_step_trace(const Scenario& scenario, const StepInput& input,
 std::string step_trace_beside(const Scenario& scenario, const StepInput& input, Cap cap,
                               const TraceProcess& real) {
     return trace_of("predicted: " + scenario.name, scenario, input, cap, {real});
+}
+
+std::string sharded_trace(const std::string& name, const ShardedInput& input,
+                          const std::vector<TraceProcess>& beside) {
+    constexpr std::size_t most_instructions = 1'000'000;
+    const Program program = sharded_program(input);
+    if (program.instructions.size() > most_instructions) {
+        refuse_to_trace();
+    }
+    return perfetto_trace(name, input.step, program, sharded_simulation(input, program), beside,
+                          transformed(make_shard_plan(input).groups, name_of_group));
 }
 
 }  // namespace bucketwise

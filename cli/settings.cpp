@@ -1,18 +1,17 @@
-// bucketwise settings check FILE [SCENARIO]: what a typed bucket size really gives.
+// bucketwise settings check FILE [SCENARIO]: the buckets that a typed bucket size gives.
 #include <algorithm>
 #include <cmath>
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include <fmt/format.h>
-#include <boost/program_options.hpp>
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
-#include "cli/shell/command_help.h"
 #include "cli/shell/exit_codes.h"
 #include "cli/shell/files.h"
-#include "cli/shell/option_values.h"
 #include "cli/shell/scenario_document.h"
 #include "import/settings/settings_file.h"
 #include "sim/base/json_output.h"
@@ -24,8 +23,6 @@
 namespace bucketwise {
 namespace {
 
-namespace po = boost::program_options;
-
 constexpr std::string_view settings_check_text = R"(
 examples:
   bucketwise settings check ds_config.json
@@ -33,19 +30,15 @@ examples:
   bucketwise settings check train.py scenarios/resnet50_8xh100.json --json -
 
 FILE is a DeepSpeed JSON, TrainingArguments of transformers as JSON, a file with Megatron-LM's arguments, or a script
-that calls DistributedDataParallel or a wrapper of it with a bucket size. What is printed: the buckets that it gives
-the scenario's model, what they cost over the best, and what in the file is suspicious.
+that calls DistributedDataParallel or a wrapper of it with a bucket size. Prints the buckets of the scenario's model,
+their cost over the best, and suspicious settings in the file.
 )";
 
-po::options_description settings_check_options() {
-    po::options_description options("options");
-    add_scenario_options(options);
-    add_workload_options(options);
-    add_options(options, {ranks_option,
-                          {"json", "write what was found as JSON; - is standard output"},
-                          help_option});
-    return options;
-}
+struct SettingsOptions {
+    std::vector<std::string> files;
+    std::optional<std::string> json;
+    ScenarioOptions scenario;
+};
 
 // The step that the file asks for.
 struct Question {
@@ -54,10 +47,11 @@ struct Question {
     std::optional<Bytes> limit;
 };
 
-Question question_of(const po::variables_map& values, const std::string& file,
+Question question_of(const ScenarioOptions& options, const std::string& file,
                      const TypedSettings& typed) {
     Question question;
-    question.scenario = parse_scenario(read_simulated_document(values, file), file, read_text_file);
+    question.scenario =
+        parse_scenario(read_simulated_document(options, file), file, read_text_file);
     if (typed.accumulation) {
         question.scenario.step.accumulation = *typed.accumulation;
     }
@@ -111,7 +105,7 @@ std::string buckets_text(const std::vector<Bytes>& buckets) {
                                              to_mib(*least), to_mib(*most));
 }
 
-// The best one, as it is typed there.
+// The best setting, as one types it there.
 std::string best_typed(const Question& question, const TypedSettings& typed,
                        const CheckedSettings& checked) {
     if (framework_at(typed.place)) {
@@ -152,20 +146,8 @@ Json checked_json(const Question& question, const TypedSettings& typed,
     return json;
 }
 
-}  // namespace
-
-CommandHelp settings_check_help() {
-    return {.usage = {"bucketwise settings check FILE [SCENARIO] [OPTIONS]"},
-            .options = settings_check_options(),
-            .text = settings_check_text,
-            .positional = {"operand", 2},
-            .required = {"operand"},
-            .wants = "a file with settings, got none"};
-}
-
-int run_settings_check(const CommandLine& line) {
-    const po::variables_map& values = line.values;
-    const std::vector<std::string> files = texts_value(values, "operand");
+int check_settings(const SettingsOptions& options) {
+    const std::vector<std::string>& files = options.files;
     const std::string& file = files.front();
     const TypedSettings typed = read_typed_settings(read_text_file(file), file);
     const SettingPlace place = typed.place;
@@ -174,7 +156,7 @@ int run_settings_check(const CommandLine& line) {
               {"value", typed.value ? Json(*typed.value) : Json(nullptr)},
               {"suspicious", typed.suspicious}};
     if (files.size() > 1) {
-        const Question question = question_of(values, files.back(), typed);
+        const Question question = question_of(options.scenario, files.back(), typed);
         if (is_refused(question, typed)) {
             text += "  torch.compile refuses a cap below 1 MiB: no step to predict.\n";
         } else {
@@ -192,12 +174,25 @@ int run_settings_check(const CommandLine& line) {
         }
         text += "    " + lines + "\n";
     }
-    std::vector<OutputText> outputs;
-    if (values.count("json") != 0) {
-        outputs.push_back({text_value(values, "json"), json_text(json)});
-    }
-    write_outputs(outputs, text);
+    write_outputs(options.json ? std::vector<OutputText>{{*options.json, json_text(json)}}
+                               : std::vector<OutputText>{},
+                  text);
     return exit_done;
+}
+
+}  // namespace
+
+CommandHelp settings_check_help() {
+    const auto o = std::make_shared<SettingsOptions>();
+    return {.usage = {"bucketwise settings check FILE [SCENARIO] [OPTIONS]"},
+            .options =
+                options_of(simulated_rows(o->scenario),
+                           {{"json", "write the result as JSON; - is standard output", o->json}}),
+            .text = settings_check_text,
+            .positional = {"operand", 2, o->files},
+            .required = {"operand"},
+            .wants = "a file with settings, got none",
+            .run = [o](const CommandLine&) { return check_settings(*o); }};
 }
 
 }  // namespace bucketwise

@@ -42,20 +42,10 @@ ShardingRequest typed_setting(const std::string& text, const ShardingRequest& ow
     const bool keeps = text.ends_with(suffix);
     const std::string layers = keeps ? text.substr(0, text.size() - suffix.size()) : text;
     ShardingRequest request = with_layers(
-        own, layers == "all" ? blocks : whole_number(layers, sharding_option, {0, most_layers}));
+        own, layers == "all" ? blocks : WholeNumbers{0, most_layers}(layers, sharding_option));
     request.reshard_after_forward = !keeps;
     request.reshard_ranks.reset();
     return request;
-}
-
-std::vector<std::string> between_commas(const std::string& text) {
-    std::vector<std::string> parts;
-    std::size_t begin = 0;
-    for (std::size_t end = 0; end != std::string::npos; begin = end + 1) {
-        end = text.find(',', begin);
-        parts.push_back(text.substr(begin, end - begin));
-    }
-    return parts;
 }
 
 // Whether ranks do the same with both.
@@ -68,7 +58,7 @@ bool does_the_same(const ShardingRequest& a, const ShardingRequest& b, const Sce
     return of_a.program == of_b.program && of_a.calls == of_b.calls && of_a.moves == of_b.moves;
 }
 
-// Of zero3: how many elements are prefetched.
+// For zero3: elements to prefetch.
 std::vector<ShardingRequest> prefetches(const std::string& text, const ShardingRequest& own,
                                         std::int64_t elements) {
     if (text == "auto") {
@@ -76,10 +66,10 @@ std::vector<ShardingRequest> prefetches(const std::string& text, const ShardingR
                 with_prefetch(own, elements)};
     }
     constexpr std::int64_t most_elements = 1'000'000'000'000;
-    return transformed(between_commas(text), [&](const std::string& setting) {
+    return transformed(split_at_commas(text), [&](const std::string& setting) {
         return with_prefetch(own, setting == "all"
                                       ? elements
-                                      : whole_number(setting, sharding_option, {0, most_elements}));
+                                      : WholeNumbers{0, most_elements}(setting, sharding_option));
     });
 }
 
@@ -94,7 +84,7 @@ std::vector<ShardingRequest> other_settings(const std::string& text, const Shard
     }
     const auto blocks = std::ssize(blocks_of(transformed(workload.gradients, &Gradient::name)));
     return text == "auto" ? automatic(own, blocks)
-                          : transformed(between_commas(text), [&](const std::string& setting) {
+                          : transformed(split_at_commas(text), [&](const std::string& setting) {
                                 return typed_setting(setting, own, blocks);
                             });
 }

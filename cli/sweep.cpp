@@ -11,15 +11,12 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <boost/program_options.hpp>
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
-#include "cli/shell/command_help.h"
 #include "cli/shell/csv.h"
 #include "cli/shell/exit_codes.h"
 #include "cli/shell/files.h"
-#include "cli/shell/option_values.h"
 #include "cli/shell/parallel_texts.h"
 #include "cli/shell/progress.h"
 #include "cli/shell/read_files.h"
@@ -36,8 +33,6 @@
 namespace bucketwise {
 namespace {
 
-namespace po = boost::program_options;
-
 // All rows are in memory before the first is written: an invalid point leaves no half file.
 constexpr std::int64_t most_rows = 2'000'000;
 constexpr std::int64_t most_jobs = 1024;
@@ -49,41 +44,41 @@ VALUES: a list a,b,c (numbers, true, false, strings), or a range: 8..65536:x2 (g
 the link: /cluster/link/segments/0/latency_us. The last --vary changes fastest. A row has its index,
 the varied values by pointer, bucket_cap_mib, buckets, step_ms, forward_ms, backward_ms and
 exposed_communication_ms as predict --json has them; with --bucket-cap best also default_step_ms and
-gain_ms, what that cap gains over the framework's default: less than nothing where the
-choice is safer rather than faster.
+gain_ms, the gain over the framework's default, which is negative where the choice is safer rather
+than faster.
 
 examples:
   bucketwise sweep scenarios/resnet50_8xh100.json --vary /cluster/ranks=8..1024:x2 --format csv
   bucketwise sweep scenarios/gpt2_xl_32xh100.json --vary /sync/comm_hook=none,bf16 \
     --vary /cluster/link/inter/segments/4/bandwidth_gb_per_s=25..400:x2 --bucket-cap best
 
-On many machines; the files of the shards, one after another, are the file of one run:
+On many machines; the concatenated files of the shards are the file of one run:
   sbatch --array=1-16 --wrap 'bucketwise sweep S.json --vary ... --shard $SLURM_ARRAY_TASK_ID/16 \
     -o rows.$(printf %03d $SLURM_ARRAY_TASK_ID).jsonl'
   seq -w 16 | parallel 'bucketwise sweep S.json --vary ... --jobs 1 --shard {}/16 -o rows.{}.jsonl'
   cat rows.*.jsonl > rows.jsonl
 )";
 
-po::options_description sweep_options() {
-    po::options_description options("options");
-    add_options(
-        options,
-        {{"vary",
-          "a key of the scenario and the values it takes, /json/pointer=VALUES; may be repeated",
-          many_values},
-         {"bucket-cap",
-          "one cap for every point, such as 25MiB, or best: the one predict would choose at each; "
-          "without "
-          "it the scenario's own, or the framework's default"}});
-    add_scenario_options(options);
-    add_workload_options(options);
-    add_options(options, {ranks_option,
-                          {"jobs,j", "threads; without it as many as there are cores"},
-                          {"shard", "i/n: only the i-th of n equal parts of the points, from 1"},
-                          {"format", "jsonl or csv", "jsonl"},
-                          {"output,o", "file to write; - is standard output", "-"},
-                          help_option});
-    return options;
+struct SweepOptions {
+    std::string file;
+    std::vector<VariedKey> keys;
+    CapChoice cap;
+    ScenarioOptions scenario;
+    std::optional<std::int64_t> jobs;
+    std::string shard;
+    bool is_csv = false;
+    std::string output = "-";
+};
+
+bool reads_csv(const std::string& text, const std::string& option) {
+    if (text != "jsonl" && text != "csv") {
+        throw InputError(option, "", "jsonl or csv", "\"" + text + "\"");
+    }
+    return text == "csv";
+}
+
+CapChoice read_cap(const std::string& text, const std::string& option) {
+    return text == "best" ? CapChoice{.best = true} : CapChoice{.cap = parse_size(text, option)};
 }
 
 // A contiguous block of points.
@@ -95,17 +90,16 @@ struct Block {
     [[nodiscard]] std::int64_t size() const { return end - begin; }
 };
 
-Block requested_block(const po::variables_map& values, std::int64_t points) {
-    if (values.count("shard") == 0) {
+Block requested_block(const std::string& text, std::int64_t points) {
+    if (text.empty()) {
         return {0, points};
     }
-    const std::string& text = text_value(values, "shard");
     const std::size_t slash = text.find('/');
     if (slash == std::string::npos) {
         throw InputError("--shard", "", "i/n, such as 1/16", "\"" + text + "\"");
     }
-    const std::int64_t shards = whole_number(text.substr(slash + 1), "--shard", {1, most_shards});
-    const std::int64_t shard = whole_number(text.substr(0, slash), "--shard", {1, shards});
+    const std::int64_t shards = WholeNumbers{1, most_shards}(text.substr(slash + 1), "--shard");
+    const std::int64_t shard = WholeNumbers{1, shards}(text.substr(0, slash), "--shard");
     // Whole parts of points / shards first, as the product may not fit.
     const auto boundary = [&](std::int64_t i) {
         return points / shards * i + points % shards * i / shards;
@@ -113,19 +107,9 @@ Block requested_block(const po::variables_map& values, std::int64_t points) {
     return {boundary(shard - 1), boundary(shard), shard == 1};
 }
 
-CapChoice requested_cap(const po::variables_map& values) {
-    const std::string text = text_or_empty(values, "bucket-cap");
-    if (text.empty()) {
-        return {};
-    }
-    return text == "best" ? CapChoice{.best = true}
-                          : CapChoice{.cap = parse_size(text, "--bucket-cap")};
-}
-
 // --- rows ---
 
-// Not a ResultTable, which would hold all rows: there may be millions, and each is printed as soon
-// as it is simulated.
+// Formats rows as they are simulated: there may be millions, too many for a ResultTable.
 class RowFormat {
   public:
     RowFormat(const Grid& grid, bool is_csv, bool is_best) : is_csv_(is_csv), is_best_(is_best) {
@@ -202,7 +186,7 @@ class RowFormat {
 
 // --- simulation ---
 
-// What every thread starts from.
+// The start of every thread.
 struct SweepTask {
     Json document;
     std::string file;
@@ -220,7 +204,7 @@ FileReader remembering_reader() {
     };
 }
 
-// Every value of every key once, the other keys at their first: a mistyped one is found before
+// Reads every value of every key once, the other keys at their first: finds typing errors before
 // anything is simulated.
 void check_values(const SweepTask& task) {
     WhatIfs what_ifs(task.document, task.file, remembering_reader(), task.grid, task.cap);
@@ -243,67 +227,44 @@ void check_values(const SweepTask& task) {
     }
 }
 
-// The fastest and the slowest of points; of several the first.
-class SweepExtremes {
-  public:
-    void add(std::int64_t point, const WhatIf& row) { add({row.times.step(), point, row.cap}); }
-    void add(const SweepExtremes& others) {
-        for (const std::optional<Extreme>* one : {&others.fastest_, &others.slowest_}) {
-            if (*one) {
-                add(**one);
-            }
-        }
-    }
+struct Extreme {
+    Duration step{0};
+    std::int64_t point = 0;
+    Cap cap = Cap::none();
+};
 
-    // "A step takes 12.3 ms at the best of 16 points (/cluster/ranks=8) ..."; with the caps where
-    // each point has its best one. Precondition: a point.
-    [[nodiscard]] std::string sentence(const SweepTask& task, std::int64_t points) const {
-        return fmt::format("A step takes {} at the best of {} ({}) and {} at the worst ({}).\n",
-                           text_of(*fastest_, task.cap.best), counted(points, "point"),
-                           place_of(*fastest_, task.grid), text_of(*slowest_, task.cap.best),
-                           place_of(*slowest_, task.grid));
-    }
-
-  private:
-    struct Extreme {
-        Duration step{0};
-        std::int64_t point = 0;
-        Cap cap = Cap::none();
-    };
+// The fastest and the slowest point; the first of equals.
+struct SweepExtremes {
+    std::optional<Extreme> fastest;
+    std::optional<Extreme> slowest;
 
     void add(const Extreme& one) {
-        const auto is_before = [&](const Extreme& other) {
+        const auto is_first = [&](const Extreme& other) {
             return one.step == other.step && one.point < other.point;
         };
-        if (!fastest_ || one.step < fastest_->step || is_before(*fastest_)) {
-            fastest_ = one;
+        if (!fastest || one.step < fastest->step || is_first(*fastest)) {
+            fastest = one;
         }
-        if (!slowest_ || one.step > slowest_->step || is_before(*slowest_)) {
-            slowest_ = one;
+        if (!slowest || one.step > slowest->step || is_first(*slowest)) {
+            slowest = one;
         }
     }
-
-    static std::string text_of(const Extreme& extreme, bool with_cap) {
-        const std::string step = three_digits(to_ms(extreme.step)) + " ms";
-        return with_cap && extreme.cap.size()
-                   ? fmt::format("{} with {}", step, bucket_cap_text(extreme.cap.size()))
-                   : step;
-    }
-
-    static std::string place_of(const Extreme& extreme, const Grid& grid) {
-        std::vector<std::size_t> position;
-        grid.locate(extreme.point, position);
-        std::string text;
-        for (std::size_t key = 0; key < position.size(); ++key) {
-            text += fmt::format("{}{}={}", key == 0 ? "" : ", ", grid.keys()[key].pointer,
-                                grid.keys()[key].values[position[key]].dump());
-        }
-        return text.empty() ? "as it is" : text;
-    }
-
-    std::optional<Extreme> fastest_;
-    std::optional<Extreme> slowest_;
 };
+
+// "12.3 ms (/cluster/ranks=8)"; with the cap where each point has its best.
+std::string text_of(const Extreme& extreme, const SweepTask& task, std::string_view at) {
+    std::vector<std::size_t> position;
+    task.grid.locate(extreme.point, position);
+    std::vector<std::string> values;
+    for (std::size_t key = 0; key < position.size(); ++key) {
+        const VariedKey& varied = task.grid.keys()[key];
+        values.push_back(fmt::format("{}={}", varied.pointer, varied.values[position[key]].dump()));
+    }
+    return fmt::format(
+        "{} ms{}{} ({})", three_digits(to_ms(extreme.step)),
+        task.cap.best && extreme.cap.size() ? " with " + bucket_cap_text(extreme.cap.size()) : "",
+        at, values.empty() ? "unchanged" : fmt::format("{}", fmt::join(values, ", ")));
+}
 
 // The rows of a block, in chunks that several threads simulate.
 std::vector<std::string> simulated_rows(const SweepTask& task, const RowFormat& format,
@@ -323,11 +284,15 @@ std::vector<std::string> simulated_rows(const SweepTask& task, const RowFormat& 
         for (std::int64_t point = begin; point < end; ++point) {
             task.grid.locate(point, position);
             const WhatIf row = what_ifs.evaluate(point);
-            own.add(point, row);
+            own.add({row.times.step(), point, row.cap});
             format.append(text, point, position, row);
         }
         const std::lock_guard guard(mutex);
-        extremes.add(own);
+        for (const auto& one : {own.fastest, own.slowest}) {
+            if (one) {
+                extremes.add(*one);
+            }
+        }
         return fmt::to_string(text);
     };
     PercentLine line("simulating what-ifs");
@@ -341,67 +306,80 @@ std::vector<std::string> simulated_rows(const SweepTask& task, const RowFormat& 
         [&](double done) { line(done); });
 }
 
-SweepTask requested_task(const po::variables_map& values, const std::string& file) {
-    std::vector<VariedKey> keys;
-    for (const std::string& text : texts_value(values, "vary")) {
-        keys.push_back(parse_varied_key(text));
-    }
-    Json document = read_simulated_document(values, file);
-    const bool varies_link = std::any_of(keys.begin(), keys.end(), [](const VariedKey& key) {
+SweepTask requested_task(const SweepOptions& options) {
+    Json document = read_simulated_document(options.scenario, options.file);
+    const bool varies_link = std::ranges::any_of(options.keys, [](const VariedKey& key) {
         return key.pointer == "/cluster/link" || key.pointer == "/cluster";
     });
     if (!varies_link) {
-        inline_link(document, file, read_text_file);
+        inline_link(document, options.file, read_text_file);
     }
-    return {std::move(document), file, Grid(std::move(keys)), requested_cap(values)};
+    return {std::move(document), options.file, Grid(options.keys), options.cap};
 }
 
-}  // namespace
-
-CommandHelp sweep_help() {
-    return {.usage = {"bucketwise sweep SCENARIO --vary /json/pointer=VALUES [OPTIONS]"},
-            .options = sweep_options(),
-            .text = sweep_text,
-            .arguments = scenarios(),
-            .values = {{"bucket-cap", {.names = {"best"}, .files = false}},
-                       {"format", {.names = {"jsonl", "csv"}, .files = false}}},
-            .required = {"scenario"},
-            .wants = "a scenario file or a model's name, got none"};
-}
-
-int run_sweep(const CommandLine& line) {
-    const po::variables_map& values = line.values;
-    const std::string& file = text_value(values, "scenario");
-    const std::string& format = text_value(values, "format");
-    if (format != "jsonl" && format != "csv") {
-        throw InputError("--format", "", "jsonl or csv", "\"" + format + "\"");
-    }
+int run_sweep(const SweepOptions& options) {
     const std::int64_t jobs =
-        optional_number(values, "jobs", {1, most_jobs})
-            .value_or(std::max<std::int64_t>(std::thread::hardware_concurrency(), 1));
-    const SweepTask task = requested_task(values, file);
-    const Block block = requested_block(values, task.grid.points());
+        options.jobs.value_or(std::max<std::int64_t>(std::thread::hardware_concurrency(), 1));
+    const SweepTask task = requested_task(options);
+    const Block block = requested_block(options.shard, task.grid.points());
     if (block.size() > most_rows) {
         throw UsageError{fmt::format(
             "sweep: expected at most {} points in one run, got {}; --shard i/n simulates a part",
             most_rows, block.size())};
     }
     check_values(task);
-    const std::string& output = text_value(values, "output");
-    refuse_overwriting({output});  // not after an hour
-    const RowFormat rows(task.grid, format == "csv", task.cap.best);
+    refuse_overwriting({options.output});  // not after an hour
+    const RowFormat rows(task.grid, options.is_csv, task.cap.best);
     std::string text = block.is_first ? rows.header() : "";
     SweepExtremes extremes;
     for (std::string& chunk : simulated_rows(task, rows, block, jobs, extremes)) {
         text += chunk;
         chunk = {};
     }
-    write_output(output, text);
+    write_output(options.output, text);
     // Nothing else goes where rows go.
-    if (std::filesystem::is_regular_file(output) && block.size() > 0) {
-        write_output("-", extremes.sentence(task, block.size()));
+    if (std::filesystem::is_regular_file(options.output) && block.size() > 0) {
+        const std::string best = fmt::format(" at the best of {}", counted(block.size(), "point"));
+        write_output(
+            "-", fmt::format("A step takes {} and {}.\n", text_of(*extremes.fastest, task, best),
+                             text_of(*extremes.slowest, task, " at the worst")));
     }
     return exit_done;
+}
+
+}  // namespace
+
+CommandHelp sweep_help() {
+    const auto o = std::make_shared<SweepOptions>();
+    const auto add_key = [](const std::string& text, const std::string&) {
+        return parse_varied_key(text);
+    };
+    return {
+        .usage = {"bucketwise sweep SCENARIO --vary /json/pointer=VALUES [OPTIONS]"},
+        .options = options_of(
+            {{"vary", "a key of the scenario and its values, /json/pointer=VALUES; may be repeated",
+              OptionValue::each(o->keys, add_key)},
+             {"bucket-cap",
+              "one cap for every point, such as 25MiB, or best: predict's choice at each; default: "
+              "the scenario's own, or the framework's default",
+              {o->cap, read_cap},
+              Completions{.names = {"best"}, .files = false}}},
+            simulated_rows(o->scenario),
+            {{"jobs,j",
+              "threads; default: as many as cores",
+              {o->jobs, WholeNumbers{1, most_jobs}}},
+             {"shard", "i/n: only the i-th of n equal parts of the points, from 1", o->shard},
+             {"format",
+              "jsonl or csv",
+              {o->is_csv, reads_csv, "jsonl"},
+              Completions{.names = {"jsonl", "csv"}, .files = false}},
+             {"output,o", "file to write; - is standard output", o->output}}),
+        .text = sweep_text,
+        .arguments = scenarios(),
+        .positional = {.value = o->file},
+        .required = {"scenario"},
+        .wants = "a scenario file or a model's name, got none",
+        .run = [o](const CommandLine&) { return run_sweep(*o); }};
 }
 
 }  // namespace bucketwise

@@ -1,6 +1,8 @@
-// bucketwise validate SCENARIO: measure, calibrate, predict, compare and plot, into one folder.
+// bucketwise validate SCENARIO: measures, calibrates, predicts, compares and plots into one folder.
 #include <algorithm>
+#include <array>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -34,13 +36,13 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view validate_text = R"(
-Runs the scenario on real ranks, fits link and computing to what was measured in isolation, predicts
-the step at every cap that was measured, and says how far off it was and why. Steps are only ever
-compared with, never fitted to. The folder holds afterwards
+Runs the scenario on real ranks, fits link and computing to isolated measurements, predicts the step
+at every measured cap, and reports the error and its causes. Steps are compared with, never fitted
+to. The folder then holds
 
   report.html, report.md       to read and to send on
   measurements.jsonl           every sample
-  link.json, scenario.json     what was calibrated, to predict with
+  link.json, scenario.json     calibrated, to predict with
   comparison.json, prediction.json, fit.json, trace.json
   *.svg, *.png                 the pictures (python3 with matplotlib)
 
@@ -60,7 +62,7 @@ std::vector<Picture> pictures() {
             {"link_fit", "All-reduce time over message size, measured and fitted", ""}};
 }
 
-// None of them may be what the scenario was read from: said before anything is measured.
+// Refuses to overwrite inputs before anything is measured.
 void check_outputs(const std::string& folder) {
     std::vector<std::string> outputs;
     for (const char* name : {"link.json", "scenario.json", "fit.json", "prediction.json",
@@ -85,8 +87,8 @@ bool holds_files(const fs::path& folder) {
     });
 }
 
-// Made by the process that will have the file; ranks of a foreign launcher may be elsewhere. True
-// if it is new.
+// Called by the process that will have the file; ranks of another launcher may be elsewhere. True
+// if the folder is new.
 bool prepare_folder(const std::string& folder, bool resume) {
     std::error_code error;
     if (fs::exists(folder, error) && !fs::is_directory(folder, error)) {
@@ -105,7 +107,7 @@ bool prepare_folder(const std::string& folder, bool resume) {
     return is_new;
 }
 
-// A new folder does not stay when nothing came into it.
+// Removes a new folder that stays empty.
 class NewFolder {
   public:
     NewFolder(std::string path, bool is_new) : path_(std::move(path)), is_new_(is_new) {}
@@ -135,7 +137,7 @@ std::vector<Picture> pictures_in(const std::string& folder) {
     return drawn;
 }
 
-// What would only be missed after everything has been measured.
+// Finds before measuring whether something will be missing afterwards.
 void check_enough(const MeasureOptions& options) {
     const auto count = [&](Protocol protocol) {
         return std::count_if(options.items.begin(), options.items.end(),
@@ -162,7 +164,15 @@ bool is_enough_to_conclude(const std::string& file) {
            advice_of(records, file).has_value();
 }
 
-// Everything after the measurement. `interrupted`: by what it ended early; empty: it did not.
+// The commands after the measurement that give the same files.
+constexpr std::array<const char*, 4> repeating{
+    "bucketwise calibrate measurements.jsonl -o link.json --scenario-output scenario.json "
+    "--fit fit.json",
+    "bucketwise predict scenario.json --json prediction.json",
+    "bucketwise compare scenario.json --measurements measurements.jsonl -o comparison.json",
+    "python3 plots/plot.py ."};
+
+// Everything after the measurement. `interrupted`: why it ended early; empty: it did not.
 int conclude(const std::string& folder, const std::string& interrupted) {
     const auto path = [&](const char* name) { return folder + "/" + name; };
     const auto write = [&](const char* name, const std::string& text) {
@@ -210,13 +220,8 @@ int conclude(const std::string& folder, const std::string& interrupted) {
             (has_older ? "; those in the folder are of an earlier run" : ""));
         report.pictures = pictures();
     }
-    report.commands = {
-        report.comparison.command,
-        "bucketwise calibrate measurements.jsonl -o link.json --scenario-output scenario.json "
-        "--fit fit.json",
-        "bucketwise predict scenario.json --json prediction.json",
-        "bucketwise compare scenario.json --measurements measurements.jsonl -o comparison.json",
-        "python3 plots/plot.py ."};
+    report.commands = {report.comparison.command};
+    report.commands.insert(report.commands.end(), repeating.begin(), repeating.end());
     write("report.md", markdown_report(report));
     write("report.html", html_report(report));
     write_output("-", comparison_report(report.comparison, false) +
@@ -226,29 +231,15 @@ int conclude(const std::string& folder, const std::string& interrupted) {
     return exit_done;
 }
 
-}  // namespace
-
-CommandHelp validate_help() {
-    return help_of_measuring("bucketwise validate SCENARIO -o FOLDER [OPTIONS]",
-                             "folder where everything goes; made if it is missing, and empty "
-                             "unless --resume",
-                             "such as 2min: be done after so long; every round goes to the caps "
-                             "between which nothing is decided yet, and it ends early once all is; "
-                             "default: 3min, unless --rounds is given",
-                             validate_text);
-}
-
-int run_validate(const CommandLine& line) {
-    std::string folder;
+int run_validate(const MeasureRequest& request, const CommandLine& line) {
+    const std::string& folder = request.output;
+    if (folder.empty() || folder == "-") {
+        throw UsageError{
+            "validate: expected -o and a folder to write to; see bucketwise validate --help"};
+    }
     const std::optional<RankIdentity> identity = rank_from_environment(environment_variable);
-    const MeasureOptions options = measure_options(line, identity, [&](const std::string& output) {
-        if (output.empty() || output == "-") {
-            throw UsageError{
-                "validate: expected -o and a folder to write to; see bucketwise validate --help"};
-        }
-        folder = output;
-        return folder + "/" + measurements_name;
-    });
+    const MeasureOptions options =
+        measure_options(request, line, identity, folder + "/" + measurements_name);
     check_enough(options);
     check_outputs(folder);
     const bool has_file = !identity || identity->rank == 0;
@@ -261,6 +252,24 @@ int run_validate(const CommandLine& line) {
                         outcome.interrupted, outcome.file));
     }
     return outcome.file.empty() ? outcome.exit_code : conclude(folder, outcome.interrupted);
+}
+
+}  // namespace
+
+CommandHelp validate_help() {
+    const auto o = std::make_shared<MeasureRequest>();
+    return {.usage = {"bucketwise validate SCENARIO -o FOLDER [OPTIONS]"},
+            .options = measuring_options(
+                *o, "folder for all files; made if it is missing, and empty unless --resume",
+                "such as 2min: end after so long; every round goes to the caps between which "
+                "nothing is decided yet, and it ends early once all is; default: 3min, unless "
+                "--rounds is given"),
+            .text = validate_text,
+            .arguments = scenarios(),
+            .positional = {.value = o->file},
+            .required = {"scenario"},
+            .wants = "a scenario file or a model's name, got none",
+            .run = [o](const CommandLine& line) { return run_validate(*o, line); }};
 }
 
 }  // namespace bucketwise

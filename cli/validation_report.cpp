@@ -5,8 +5,10 @@
 #include <numeric>
 #include <string_view>
 
+#include <bucketwise_report_style.h>
 #include <fmt/format.h>
 
+#include "cli/shell/result_table.h"
 #include "sim/report/number_text.h"
 #include "sim/report/sweep_table.h"
 #include "sim/text/foreign_text.h"
@@ -15,14 +17,7 @@
 namespace bucketwise {
 namespace {
 
-using Cells = std::vector<std::string>;
-
-struct ReportTable {
-    Cells header;
-    std::vector<Cells> rows;
-};
-
-// --- What both forms say ---
+// --- text of both forms ---
 
 std::string report_title(const Comparison& c) {
     return fmt::format("{}: predicted and measured", c.scenario);
@@ -33,12 +28,12 @@ std::string subject_line(const Comparison& c) {
                        c.machine);
 }
 
-// One of the three numbers that a reader takes along.
+// One of the three numbers at the top.
 struct KeyNumber {
     std::string_view name;
     std::string value;
     std::string detail;
-    std::string_view state = "";  // the verdict that is shown, if there is one
+    std::string_view state = "";  // the shown verdict, if any
 };
 
 KeyNumber saves(const Comparison& c) {
@@ -113,7 +108,7 @@ std::vector<KeyNumber> key_numbers(const Comparison& c) {
     return {saves(c), error_number(c), sureness(c)};
 }
 
-// "+1.2", "-3.4"; what rounds to nothing has no sign.
+// "+1.2", "-3.4"; without a sign where it rounds to nothing.
 std::string signed_text(double value) {
     constexpr double shown = 0.05;
     return std::abs(value) < shown ? "0.0" : fmt::format("{:+.1f}", value);
@@ -125,10 +120,10 @@ std::string cap_and_default(const Comparison& c, std::size_t point) {
                                : rounded_cap_text(measured.cap);
 }
 
-ReportTable steps_table(const Comparison& c, const std::vector<std::size_t>& points) {
-    ReportTable table{.header = {"bucket cap", "buckets", "predicted, ms", "measured, ms",
-                                 "95 % interval", "error", ""},
-                      .rows = {}};
+TextTable steps_table(const Comparison& c, const std::vector<std::size_t>& points) {
+    TextTable table{.header = {"bucket cap", "buckets", "predicted, ms", "measured, ms",
+                               "95 % interval", "error", ""},
+                    .rows = {}};
     for (const std::size_t i : points) {
         const CapComparison& point = c.points[i];
         table.rows.push_back({cap_and_default(c, i),
@@ -146,8 +141,8 @@ std::vector<std::size_t> all_points(const Comparison& c) {
     return points;
 }
 
-ReportTable causes_table(const Comparison& c) {
-    ReportTable table{.header = {"bucket cap", "measured − predicted, ms"}, .rows = {}};
+TextTable causes_table(const Comparison& c) {
+    TextTable table{.header = {"bucket cap", "measured − predicted, ms"}, .rows = {}};
     for (const Cause& cause : c.points.front().attribution.causes) {
         table.header.emplace_back(cause.name);
     }
@@ -162,8 +157,8 @@ ReportTable causes_table(const Comparison& c) {
     return table;
 }
 
-ReportTable what_if_table(const Comparison& c) {
-    ReportTable table{.header = {"if", "step, ms", "change", "at"}, .rows = {}};
+TextTable what_if_table(const Comparison& c) {
+    TextTable table{.header = {"if", "step, ms", "change", "at"}, .rows = {}};
     for (const ChangedMachine& what : c.what_if) {
         table.rows.push_back(
             {what.change, three_digits(what.step_ms),
@@ -186,19 +181,19 @@ std::string bucket_sentence(const Comparison& c) {
 }
 
 constexpr std::string_view causes_explained =
-    "Each part of the prediction is replaced by what was measured of it, one after another; what "
-    "the simulated step then changes by is that part's share.";
+    "One part of the prediction after another is replaced by its measurement; the change of the "
+    "simulated step is that part's share.";
 
-// How a form of the report has its pieces. All take text as it is in files, and escape it.
+// The pieces of a form of the report. All escape the text that they take.
 struct Form {
     std::string (*verdict)(std::string_view text);
     std::string (*subject)(std::string_view text);
     std::string (*list)(const std::vector<std::string>& lines);
     std::string (*paragraph)(std::string_view text);
     std::string (*preformatted)(std::string_view text);
-    std::string (*table)(const ReportTable& table);
+    std::string (*table)(const TextTable& table);
     std::string (*picture)(const Picture& picture);
-    // Only the title is text; the body is made of the above.
+    // The body is made of the pieces above.
     std::string (*section)(std::string_view title, const std::string& body);
 };
 
@@ -207,7 +202,7 @@ std::string picture_of(const ValidationReport& report, const Form& form, std::st
     return found == report.pictures.end() || found->svg.empty() ? "" : form.picture(*found);
 }
 
-// What the verdict rests on, and what to know before relying on it.
+// The findings behind the verdict, and notes.
 std::string grounds(const ValidationReport& report, const Form& form) {
     const Comparison& c = report.comparison;
     std::vector<std::string> lines = findings(c);
@@ -229,7 +224,7 @@ std::string causes(const ValidationReport& report, const Form& form) {
                                                           form.paragraph(bucket_sentence(c)));
 }
 
-// Everything that is only looked up.
+// Details.
 std::string sections(const ValidationReport& report, const Form& form) {
     const Comparison& c = report.comparison;
     const std::string timeline = picture_of(report, form, "timeline");
@@ -256,25 +251,6 @@ std::string opening(const Comparison& c, const Form& form) {
 
 // --- Markdown ---
 
-std::string markdown_table(const ReportTable& table) {
-    const auto line = [](const Cells& cells) {
-        std::string text = "|";
-        for (const std::string& cell : cells) {
-            text += fmt::format(" {} |", markdown_escaped(cell));
-        }
-        return text + "\n";
-    };
-    std::string text = line(table.header) + "|";
-    for (std::size_t i = 0; i < table.header.size(); ++i) {
-        text += "---|";
-    }
-    text += "\n";
-    for (const Cells& row : table.rows) {
-        text += line(row);
-    }
-    return text + "\n";
-}
-
 std::string markdown_numbers(const std::vector<KeyNumber>& numbers) {
     std::string text;
     for (const KeyNumber& number : numbers) {
@@ -292,7 +268,7 @@ std::string markdown_list(const std::vector<std::string>& lines) {
     return text + "\n";
 }
 
-// Between fences that are longer than any that the text may have.
+// Between fences longer than any in the text.
 std::string markdown_preformatted(std::string_view foreign) {
     const std::string text = shown_text(foreign);
     std::string fence = "```";
@@ -325,8 +301,8 @@ constexpr Form markdown{
 
 // --- HTML ---
 
-// Every cell knows its column, as narrow screens show a row as a list.
-std::string html_table(const ReportTable& table) {
+// Every cell names its column, as narrow screens show a row as a list.
+std::string html_table(const TextTable& table) {
     constexpr std::size_t most_at_ease = 8;
     std::string text = fmt::format("<div class=\"wide\"><table{}>\n<thead><tr>",
                                    table.header.size() > most_at_ease ? " class=\"dense\"" : "");
@@ -363,8 +339,8 @@ std::string html_list(const std::vector<std::string>& lines) {
     return text + "</ul>\n";
 }
 
-// Without the prolog, whose DOCTYPE names a file elsewhere. Names within one picture are made
-// its own, or the second picture would be clipped like the first.
+// Without the prolog, whose DOCTYPE names a file elsewhere. Ids get the picture's name as a prefix,
+// or the second picture would be clipped like the first.
 std::string inline_svg(const Picture& picture) {
     const std::size_t begin = picture.svg.find("<svg");
     if (begin == std::string::npos) {
@@ -412,67 +388,6 @@ constexpr Form html{
                                markup_escaped(title), body);
         }};
 
-// Pictures are dark on nothing: in dark mode they stand on a light card. On a narrow screen a row
-// of a table is a list. In print all is unfolded; browsers without ::details-content get it done by
-// the body's onbeforeprint.
-constexpr std::string_view style = R"(
-:root { color-scheme: light dark; --text: #1a1a1a; --quiet: #5a5a5a; --page: #fff; --line: #ddd;
-        --card: #f5f6f7; --held: #00805e; --missed: #c24a00; --inconclusive: #8a6d00; }
-@media screen and (prefers-color-scheme: dark) {
-  :root { --text: #e8e8e8; --quiet: #a9adb3; --page: #15171a; --line: #3a3e44; --card: #212429;
-          --held: #3ecf9f; --missed: #ff9152; --inconclusive: #e0bf4a; }
-  figure { background: #fff; border-radius: .5rem; }
-}
-* { box-sizing: border-box; }
-body { font: 16px/1.5 system-ui, sans-serif; color: var(--text); background: var(--page);
-       max-width: 62rem; margin: 0 auto; padding: 1.5rem; overflow-wrap: anywhere; }
-h1 { font-size: 1.75rem; line-height: 1.25; font-weight: 650; margin: 0 0 .6rem;
-     text-wrap: pretty; }
-.subject { color: var(--quiet); font-size: .9rem; margin: 0 0 1rem; }
-figure { margin: 1rem 0; padding: .6rem; text-align: center; }
-figure svg { max-width: 100%; height: auto; }
-figure.step_time svg { width: 52rem; }
-.numbers { display: grid; grid-template-columns: repeat(3, 1fr); gap: .8rem; margin: 1rem 0 1.5rem; }
-.numbers > div { background: var(--card); border-left: .3rem solid var(--line);
-                 border-radius: .3rem; padding: .6rem .9rem; }
-.numbers > .held { border-color: var(--held); } .numbers > .missed { border-color: var(--missed); }
-.numbers > .inconclusive { border-color: var(--inconclusive); }
-dt { color: var(--quiet); font-size: .9rem; } dd { margin: 0; font-size: .9rem; }
-dd.value { font-size: 1.7rem; line-height: 1.25; font-weight: 650; overflow-wrap: normal; }
-.wide { overflow-x: auto; margin: .8rem 0; } table { border-collapse: collapse; font-size: .9rem; }
-th, td { padding: .25rem .6rem; text-align: right; border-bottom: 1px solid var(--line);
-         white-space: nowrap; font-variant-numeric: tabular-nums; }
-th { white-space: normal; overflow-wrap: normal; vertical-align: bottom; min-width: 4.2rem;
-     color: var(--quiet); font-weight: 600; }
-td:first-child, th:first-child, td:last-child, th:last-child { text-align: left; }
-.dense { font-size: .8rem; } .dense th, .dense td { padding: .25rem .35rem; min-width: 0; }
-.dense td:last-child, .dense th:last-child { text-align: right; }
-pre { white-space: pre-wrap; font-size: .78rem; line-height: 1.35; background: var(--card);
-      padding: .8rem; border-radius: .3rem; }
-details { border-top: 1px solid var(--line); } details:last-of-type { border-bottom: 1px solid var(--line); }
-summary { cursor: pointer; padding: .6rem 0; font-weight: 600; }
-@media (max-width: 40rem) {
-  body { padding: 1rem .8rem; } h1 { font-size: 1.35rem; } figure { padding: .2rem; }
-  .numbers { grid-template-columns: 1fr; } pre { white-space: pre; overflow-x: auto; }
-  thead { display: none; } table, tbody { display: block; }
-  tr { display: block; padding: .5rem 0; border-bottom: 1px solid var(--line); }
-  td { display: flex; justify-content: space-between; gap: 1rem; border: 0; padding: .05rem 0;
-       white-space: normal; }
-  td:empty { display: none; } td::before { content: attr(data-column); color: var(--quiet); text-align: left; }
-  td:first-child { font-weight: 650; } td:first-child::before { content: none; }
-  td[data-column=""] { font-weight: 650; color: var(--held); }
-}
-@media print {
-  :root { color-scheme: light; }
-  body { max-width: none; padding: 0; font-size: 11pt; } h1 { font-size: 18pt; }
-  details::details-content { content-visibility: visible; display: block; height: auto; }
-  figure, tr, .numbers > div { break-inside: avoid; } summary { break-after: avoid; }
-  figure { background: none; } figure.step_time svg { width: auto; max-height: 11cm; }
-  pre { font-size: 6.5pt; } .wide { overflow: visible; }
-  th, td { font-size: 8pt; padding: .1rem .25rem; min-width: 0; }
-}
-)";
-
 }  // namespace
 
 std::string markdown_report(const ValidationReport& report) {
@@ -494,7 +409,7 @@ std::string html_report(const ValidationReport& report) {
         "<body onbeforeprint=\"document.querySelectorAll('details').forEach(d => d.open = "
         "true)\">\n"
         "{}</body>\n</html>\n",
-        markup_escaped(report_title(c)), style, body);
+        markup_escaped(report_title(c)), report_style, body);
 }
 
 }  // namespace bucketwise

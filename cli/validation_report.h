@@ -1,5 +1,4 @@
-// The report of a validation, for people: as Markdown with its pictures beside it, and as one HTML
-// file with everything in it.
+// The report of a validation: as Markdown with its pictures beside it, and as one HTML file.
 #pragma once
 
 #include <string>
@@ -24,13 +23,11 @@ struct ValidationReport {
     std::vector<std::string> commands;  // that give the same files again, from the measurements on
 };
 
-// Both begin with the verdict, the picture it is seen in, and three numbers: what the advice saves,
-// how far predictions are off, and how sure that is. What files name is shown as it stands there:
-// none of it means anything to Markdown or HTML.
+// Both begin with the verdict, its picture, and three numbers: the saving, the error, and how sure
+// both are. Names from files are escaped for Markdown and HTML.
 std::string markdown_report(const ValidationReport& report);
 
-// What is only looked up is folded, but for print. Nothing in it is fetched from anywhere; it is as
-// readable on a phone and in the dark as on a desk.
+// Details are folded, except in print. It fetches nothing, and adapts to phones and dark mode.
 std::string html_report(const ValidationReport& report);
 
 }  // namespace bucketwise

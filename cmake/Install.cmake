@@ -40,7 +40,6 @@ file(MAKE_DIRECTORY ${bucketwise_printed})
 bucketwise_print(bucketwise.1 ${bucketwise_mandir}/man1 man)
 bucketwise_print(bucketwise ${bucketwise_datadir}/bash-completion/completions completion bash)
 bucketwise_print(_bucketwise ${bucketwise_datadir}/zsh/site-functions completion zsh)
-bucketwise_print(bucketwise.fish ${bucketwise_datadir}/fish/vendor_completions.d completion fish)
 add_custom_target(bucketwise_printed ALL DEPENDS ${bucketwise_printed_files})
 
 # --- the simulator ----------------------------------------------------------------------------------

@@ -118,7 +118,7 @@ const std::vector<OptionText> own_options{
      "with --simulate: memory of a rank's process before any message, where nothing is measured"},
     {"output,o", "new file for every sample, one JSON object per line"}};
 
-constexpr OptionText published_option{
+const OptionText published_option{
     "published",
     "CSV file with published times and memory to print beside ours; its rows of the backend or the "
     "link"};

@@ -1,28 +1,30 @@
-// --backend and what is asked of it, the same for every subcommand that runs real ranks.
+// --backend and its options, for every command that runs real ranks.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
-#include <boost/program_options.hpp>
-
+#include "cli/shell/option_values.h"
 #include "hw/backend/backend.h"
 
 namespace bucketwise {
 
-// --backend, --share-gpu and --ctas.
+struct BackendOptions {
+    const Backend* backend = nullptr;  // --backend
+    BackendRequest request = {};       // --share-gpu and --ctas
+
+    [[nodiscard]] bool is_nccl() const { return backend->name() == "nccl"; }
+};
+
+constexpr WholeNumbers cta_numbers{1, 1024};  // thread blocks
+
+std::vector<OptionText> backend_rows(BackendOptions& options);
+
+// --- for commands that read values by name ---
+
 void add_backend_options(boost::program_options::options_description& options);
-
-// All that --backend may name.
-std::vector<std::string> backend_names();
-
-// Throws InputError for a name that no backend has.
 const Backend& requested_backend(const boost::program_options::variables_map& values);
-
-// All but who sums, the same for all backends. Throws InputError.
 BackendRequest backend_request(const boost::program_options::variables_map& values);
-
-// 1 to 1024. Throws InputError, whose file is `option`.
-std::int64_t read_ctas(const std::string& text, const std::string& option);
 
 }  // namespace bucketwise

@@ -1,4 +1,4 @@
-// What `bucketwise measure` was asked for.
+// The request behind `bucketwise measure`.
 #pragma once
 
 #include <chrono>
@@ -17,12 +17,12 @@ struct MeasureOptions {
     RankJob job;
     Scenario scenario;
     std::string scenario_text;  // the document the scenario was read from, links put in place
-    StepInput input;            // what is replayed
-    std::vector<Item> items;    // that each round measures
+    StepInput input;            // the step to replay
+    std::vector<Item> items;    // of each round
     std::string output;
     bool resume = false;
-    // None: as many rounds as the job's order says, of everything. Else at most so many, of what
-    // is worth measuring (timed_run.h).
+    // Empty: the rounds of the job's order, each of all items. Else at most so many rounds, of the
+    // items worth measuring (timed_run.h).
     std::optional<std::chrono::duration<double>> time_limit = {};
 };
 

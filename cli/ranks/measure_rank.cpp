@@ -70,12 +70,12 @@ std::string label_of(const Item& item) {
     return {};
 }
 
-// 64 bits that differ when texts do.
+// 64 bits that differ where texts do.
 std::int64_t fingerprint(std::string_view text) {
     return static_cast<std::int64_t>(fnv_hash(text));
 }
 
-// What all ranks of a run must agree in.
+// A value that all ranks of a run share.
 struct Agreement {
     const char* what;
     std::int64_t value;
@@ -102,7 +102,7 @@ std::vector<Agreement> agreements_of(const MeasureOptions& options) {
         {"--seed", static_cast<std::int64_t>(job.order.seed)}};
 }
 
-// Somebody else may have started the ranks, each on a machine with files of its own.
+// Another launcher may have started the ranks, each on a machine with its own files.
 void check_agreement(const MeasureOptions& options, ControlGroup& control) {
     const std::vector<Agreement> own = agreements_of(options);
     std::vector<std::int64_t> firsts;
@@ -118,7 +118,7 @@ void check_agreement(const MeasureOptions& options, ControlGroup& control) {
     }
 }
 
-// Rank 0 has the file and so knows what earlier runs have left to do: see open_positions().
+// Rank 0 has the file and knows what is left to do: see open_positions().
 std::vector<std::int64_t> open_positions_of_all(const MeasureOptions& options,
                                                 ControlGroup& control) {
     std::vector<Measurement> records;
@@ -130,9 +130,8 @@ std::vector<std::int64_t> open_positions_of_all(const MeasureOptions& options,
     return open;
 }
 
-// Everything that will be measured, once, and dropped: caches, connections and pages. What an
-// earlier run has begun it has warmed up but for what every process does anew: one item of each
-// kind.
+// Items to measure once before the rounds, to warm up caches, connections and pages: all that no
+// earlier run has begun, and one of each kind, as every process is new.
 std::vector<std::size_t> cold_items(const MeasureOptions& options,
                                     const std::vector<std::int64_t>& open) {
     std::vector<std::size_t> cold;
@@ -152,7 +151,7 @@ std::vector<std::size_t> cold_items(const MeasureOptions& options,
     return cold;
 }
 
-// Every item in every round that an earlier run has left open.
+// Measures every item in every round that earlier runs have left open.
 void measure_rounds(const MeasureOptions& options, const RankIdentity& identity, Measurer& measurer,
                     RankSession& session) {
     const std::vector<std::int64_t> open = open_positions_of_all(options, session.control());
@@ -233,7 +232,7 @@ int run_measure_rank(const MeasureOptions& options, const RankIdentity& identity
         RankSession session = meet(options.job, identity, std::ref(show),
                                    [&](const std::vector<Measurement>& records) {
                                        if (!file && !options.resume) {
-                                           // Somebody may have put another there meanwhile.
+                                           // Another file may be there meanwhile.
                                            check_measurement_output(options.output, false);
                                        }
                                        if (!file) {

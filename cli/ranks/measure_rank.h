@@ -11,22 +11,21 @@
 
 namespace bucketwise {
 
-// Meets the others, measures, and, on rank 0, writes the records. Returns the exit code; says why
-// it failed to the launcher, or on standard error where it has none of ours.
-// `director`: who plans a run with a limit of time, on rank 0, by what the file held before.
+// Meets the others, measures, and, on rank 0, writes the records. Returns the exit code; reports
+// errors to our launcher, or else on standard error. `director` plans a run with a limit of time,
+// on rank 0, from the file's earlier records.
 using MakeDirector = std::function<std::unique_ptr<RoundDirector>(
     const MeasureOptions& options, const std::vector<Measurement>& earlier)>;
 int run_measure_rank(const MeasureOptions& options, const RankIdentity& identity,
                      const MakeDirector& director);
 
-// --- going on with a file that an earlier run left ---
+// --- resuming the file of an earlier run ---
 
-// Throws InputError unless the records are of a run like the one that is asked for, one environment
-// at least: the same ranks, transport, link rate, seed and scenario.
+// Throws InputError unless the records begin with an environment and are of a run with the same
+// ranks, transport, link rate, seed and scenario.
 void check_same_run(const MeasureOptions& options, const std::vector<Measurement>& records);
 
-// What is left to do: 1 for every item that has no record in a round yet, else 0, round by round,
-// items in their order.
+// 1 for every item without a record in a round, else 0: round by round, items in their order.
 std::vector<std::int64_t> open_positions(const MeasureOptions& options,
                                          const std::vector<Measurement>& records);
 

@@ -40,8 +40,7 @@ constexpr std::size_t largest_measurements_bytes = std::size_t{1} << 30;
     throw std::runtime_error(fmt::format("{}: {}: {}", path, what, system_reason(errno)));
 }
 
-// The offset behind the last line's end before `end`; nothing, with errno set, when the file cannot
-// be read.
+// The offset behind the last line end before `end`; empty, with errno set, where reading fails.
 std::optional<::off_t> end_of_lines(int descriptor, ::off_t end) {
     std::array<char, 1 << 16> block{};
     while (end > 0) {
@@ -61,7 +60,7 @@ std::optional<::off_t> end_of_lines(int descriptor, ::off_t end) {
     return end < 0 ? std::nullopt : std::optional<::off_t>(0);
 }
 
-// A compute record of any rank but the last: those of the other ranks belong to it.
+// A compute record of a rank before the last: records of other ranks must follow.
 bool lacks_others(int descriptor, ::off_t begin, ::off_t end) {
     std::string line(static_cast<std::size_t>(end - begin), '\0');
     if (::pread(descriptor, line.data(), line.size(), begin) != std::ssize(line) ||
@@ -77,7 +76,7 @@ bool lacks_others(int descriptor, ::off_t begin, ::off_t end) {
     return number("rank") + 1 < number("ranks");
 }
 
-// Where the last whole measurement ends; nothing, with errno set, when the file cannot be read.
+// The end of the last whole measurement; empty, with errno set, where reading fails.
 std::optional<::off_t> end_of_measurements(int descriptor) {
     std::optional<::off_t> end = end_of_lines(descriptor, ::lseek(descriptor, 0, SEEK_END));
     while (end && *end > 0) {
@@ -95,10 +94,10 @@ bool cut_torn_measurement(int descriptor) {
     return end && (*end == ::lseek(descriptor, 0, SEEK_END) || ::ftruncate(descriptor, *end) == 0);
 }
 
-// The first bytes of a file; fewer, or none, where it has no more.
-std::string first_bytes(int descriptor, std::size_t count) {
+// The bytes from an offset on, at most so many.
+std::string bytes_at(int descriptor, ::off_t begin, std::size_t count) {
     std::string bytes(count, '\0');
-    const ssize_t got = ::pread(descriptor, bytes.data(), bytes.size(), 0);
+    const ssize_t got = ::pread(descriptor, bytes.data(), bytes.size(), begin);
     bytes.resize(static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
     return bytes;
 }
@@ -109,11 +108,11 @@ bool agree(std::string_view a, std::string_view b) {
     return a.substr(0, size) == b.substr(0, size);
 }
 
-// Whether this program may have written what a file begins with, be it less than a line. The first
-// record is an environment, whose keys are sorted; it alone has operations.
+// Whether this program may have written the file's beginning, even less than a line. The first
+// record is an environment, whose keys are sorted; no other record has operations.
 bool begins_as_ours(int descriptor) {
     constexpr std::size_t enough = 1024;
-    const std::string text = first_bytes(descriptor, enough);
+    const std::string text = bytes_at(descriptor, 0, enough);
     std::string_view rest = text;
     for (const std::string_view part :
          {R"({"algorithm":")", R"(","backend":")", R"(","backward_operations":[)"}) {
@@ -121,18 +120,16 @@ bool begins_as_ours(int descriptor) {
             return false;
         }
         rest.remove_prefix(std::min(rest.size(), part.size()));
-        rest.remove_prefix(std::min(rest.size(), rest.find('"')));  // what the key has
+        rest.remove_prefix(std::min(rest.size(), rest.find('"')));  // the value
     }
     return true;
 }
 
-// Whether what follows the last line's end may be the beginning of a record.
+// Whether the text behind the last line may be the beginning of a record.
 bool is_torn_record(int descriptor) {
     const ::off_t size = ::lseek(descriptor, 0, SEEK_END);
     const ::off_t begin = end_of_lines(descriptor, size).value_or(size);
-    std::string tail(16, '\0');
-    const ssize_t got = ::pread(descriptor, tail.data(), tail.size(), begin);
-    tail.resize(static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
+    const std::string tail = bytes_at(descriptor, begin, 16);
     return agree(tail, R"({"algorithm":")") || agree(tail, R"({"backend":")");
 }
 
@@ -141,29 +138,26 @@ bool is_regular(const std::string& path) {
     return fs::is_regular_file(path, ignored);
 }
 
-// Whoever writes holds the file's lock. Where there are no locks (some network file systems), all
-// goes well as long as nobody starts two runs on one file.
+// The writer holds the file's lock. Some network file systems have none; two runs on one file then
+// go unnoticed.
 bool is_anothers(int descriptor) {
     return ::flock(descriptor, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
 }
 
+// Whether both are one file.
 bool is_same(const struct stat& a, const struct stat& b) {
     return a.st_dev == b.st_dev && a.st_ino == b.st_ino;
 }
 
-// What is printed would lie over what is measured.
-bool is_printed_to(const std::string& path) {
+// Whether the path leads to the open file.
+bool leads_to(const std::string& path, int descriptor) {
+    struct stat named {};
     struct stat file {};
-    struct stat stream {};
-    const auto is_stream = [&](int descriptor) {
-        return ::fstat(descriptor, &stream) == 0 && is_same(stream, file);
-    };
-    return ::stat(path.c_str(), &file) == 0 &&
-           (is_stream(STDOUT_FILENO) || is_stream(STDERR_FILENO));
+    return ::stat(path.c_str(), &named) == 0 && ::fstat(descriptor, &file) == 0 &&
+           is_same(named, file);
 }
 
-// Ranks whose launcher was killed end a moment after it, and who goes on with their file should not
-// have to try twice.
+// Ranks of a killed launcher end a moment after it. Waiting spares the user a second try.
 bool stays_anothers(int descriptor) {
     constexpr std::chrono::milliseconds patience{2000};
     const auto limit = std::chrono::steady_clock::now() + patience;
@@ -189,7 +183,7 @@ void check_place(const std::string& path) {
     if (fs::exists(status) && !fs::is_regular_file(status)) {
         throw InputError(path, "", "a file that can be read back", "a device or a pipe");
     }
-    if (is_printed_to(path)) {
+    if (leads_to(path, STDOUT_FILENO) || leads_to(path, STDERR_FILENO)) {  // output over records
         throw InputError(path, "", "a file of its own", "where standard output or error go");
     }
     const fs::path folder = fs::path(path).parent_path();
@@ -218,8 +212,8 @@ std::string line_of(const Measurement& record) {
     return to_json(record).dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
-// Line by line, as a long run's file is larger than what one would read at once. The longest line
-// has the scenario, which may be a trace's.
+// Line by line, as files of long runs are large. The longest line has the scenario, perhaps a
+// trace's.
 MeasurementLines read_measurements(const ByteSource& source, const std::string& path) {
     std::size_t whole = 0;
     const auto bounded = [&](char* buffer, std::size_t size) {
@@ -310,7 +304,7 @@ void MeasurementFile::append(const std::vector<Measurement>& records) {
     }
     check_in_place();
     if (static_cast<std::size_t>(end_) + lines.size() > largest_measurements_bytes) {
-        throw std::runtime_error(fmt::format("{}: holds {} MiB, more than which nobody reads",
+        throw std::runtime_error(fmt::format("{}: holds {} MiB, the most that can be read back",
                                              path_, largest_measurements_bytes >> 20));
     }
     if (::lseek(file_.get(), 0, SEEK_END) != end_) {
@@ -331,7 +325,7 @@ void MeasurementFile::hand_over() {
     ::flock(file_.get(), LOCK_UN);
 }
 
-// What somebody else has put into the file or behind it meanwhile is not cut.
+// Does not cut text that others have put into the file meanwhile.
 void MeasurementFile::take_back() {
     if (!is_anothers(file_.get()) && begins_as_ours(file_.get()) && is_torn_record(file_.get()) &&
         !cut_torn_measurement(file_.get())) {
@@ -340,10 +334,7 @@ void MeasurementFile::take_back() {
 }
 
 bool MeasurementFile::is_in_place() const {
-    struct stat file {};
-    struct stat named {};
-    return ::fstat(file_.get(), &file) == 0 && ::stat(path_.c_str(), &named) == 0 &&
-           is_same(file, named);
+    return leads_to(path_, file_.get());
 }
 
 void MeasurementFile::check_in_place() const {
@@ -352,7 +343,7 @@ void MeasurementFile::check_in_place() const {
     }
 }
 
-// Empty: nobody knows. The kernel does as long as the name is not removed.
+// Empty: unknown. The kernel knows the name until it is removed.
 std::string MeasurementFile::name_now() const {
     if (is_in_place()) {
         return path_;
@@ -360,11 +351,7 @@ std::string MeasurementFile::name_now() const {
     std::error_code ignored;
     std::string name =
         fs::read_symlink(fmt::format("/proc/self/fd/{}", file_.get()), ignored).string();
-    struct stat file {};
-    struct stat named {};
-    const bool leads_here = ::fstat(file_.get(), &file) == 0 && ::stat(name.c_str(), &named) == 0 &&
-                            is_same(file, named);
-    return leads_here ? std::move(name) : "";
+    return leads_to(name, file_.get()) ? std::move(name) : "";
 }
 
 std::string MeasurementFile::what_became() const {
@@ -382,7 +369,7 @@ std::string MeasurementFile::what_became() const {
 }
 
 std::optional<std::string> MeasurementFile::keeper() const {
-    // The first line says where it was measured; what was is behind it.
+    // The first line is the environment; records follow.
     const std::string name = name_now();
     const std::optional<::off_t> end = end_of_measurements(file_.get());
     const bool has_more = end && *end > 0 && end_of_lines(file_.get(), *end - 1).value_or(0) > 0;

@@ -1,5 +1,5 @@
-// A file of measurement records, one JSON object per line. A measurement is there as a whole or not
-// at all: what a failing disk or a dying process left of the last one is taken back.
+// A file of measurement records, one JSON object per line. A measurement is whole or absent: the
+// torn rest of one, from a failing disk or a dying process, is removed.
 #pragma once
 
 #include <cstdint>
@@ -18,52 +18,51 @@ struct MeasurementLines {
     bool torn = false;  // the last line had no end and was left out
 };
 
-// Throws InputError for a file that is missing or holds anything else, naming the line; for a line
+// Throws InputError, which names the line, for a missing file and for other content; for a line
 // above 64 MiB, and for a file above 1 GiB.
 MeasurementLines read_measurements(const std::string& path);
-// The same of what is read already; `path` is for messages.
+// The same from a source; `path` is for messages.
 MeasurementLines read_measurements(const ByteSource& source, const std::string& path);
 
-// As the file has it: what is no UTF-8, as the names of files may be, is made so.
+// The record's line. Text that is not UTF-8, such as names of files, is made so.
 std::string line_of(const Measurement& record);
 
-// Throws InputError unless `path` is a new or empty file in a folder that exists, or `resume` and a
-// file that is there; and where something else was read from it.
+// Throws InputError unless `path` is a new or empty file in a folder that exists, or an existing
+// file to resume; and where it is an input.
 void check_measurement_output(const std::string& path, bool resume);
 
-// Whether an earlier run has left a file before its first line was whole: empty, or with no more
-// than a beginning of that line. Who goes on with it begins.
+// Whether an earlier run ended before the first line of the file was whole. Resuming it begins
+// anew.
 bool is_unbegun(const std::string& path);
 
 class MeasurementFile {
   public:
-    // Creates the file, or goes on after its last whole measurement, and keeps others from writing
-    // to it. Throws std::runtime_error.
+    // Creates the file, or continues after its last whole measurement, and locks it. Throws
+    // std::runtime_error.
     explicit MeasurementFile(std::string path);
-    // A file that this has created does not stay if it is empty.
+    // Removes a new file that stayed empty.
     ~MeasurementFile();
     MeasurementFile(const MeasurementFile&) = delete;
     MeasurementFile& operator=(const MeasurementFile&) = delete;
 
-    // All of them or none: what one measurement gave stays together. The lines are with the kernel
-    // when this returns. Throws std::runtime_error when they cannot be written; the file then ends
-    // with the line before them. Also when somebody else has renamed, removed, replaced or changed
-    // the file: what a long run goes on to measure would be lost.
+    // Appends all records of a measurement or none. The kernel has the lines when this returns.
+    // Throws std::runtime_error where they cannot be written, and where others have renamed,
+    // removed, replaced or changed the file, as further records would be lost.
     void append(const std::vector<Measurement>& records);
 
-    // --- for who starts the process that appends ---
+    // --- for the launcher of the process that appends ---
 
-    // Lets that process write. This one knows the file again, whatever becomes of its name.
+    // Unlocks the file for that process. This one recognises the file by any name.
     void hand_over();
 
-    // Once it has ended: removes what it left of a measurement that is not whole.
+    // Removes the torn rest of a measurement once that process has ended.
     void take_back();
 
     [[nodiscard]] bool is_in_place() const;
-    // Throws std::runtime_error, which says what became of the file, if it is not.
+    // Throws std::runtime_error, with the fate of the file, if it is not.
     void check_in_place() const;
 
-    // The name of the file now, if it holds anything that was measured.
+    // The file's current name, if it holds any measurement.
     [[nodiscard]] std::optional<std::string> keeper() const;
 
   private:

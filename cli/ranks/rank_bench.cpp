@@ -11,7 +11,7 @@
 namespace bucketwise {
 namespace {
 
-// CBOR keeps every number as it is, also one that is none: a loss, say, of a run that diverged.
+// CBOR keeps every number, NaN included, such as the loss of a run that diverged.
 void hand_over(const Json& measured) {
     const std::vector<std::uint8_t> bytes = Json::to_cbor(measured);
     write_text_file(environment_variable(output_variable).value_or(""),

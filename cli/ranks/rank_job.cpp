@@ -23,10 +23,10 @@
 
 namespace bucketwise {
 
-// How the launcher tells its ranks where to meet and on which interface to listen.
+// Variables by which the launcher tells its ranks where to meet, on which interface to listen, and
+// the file with the scenario.
 constexpr const char* store_variable = "BUCKETWISE_STORE";
 constexpr const char* interface_variable = "BUCKETWISE_INTERFACE";
-// And the file in which they find the scenario.
 constexpr const char* scenario_variable = "BUCKETWISE_SCENARIO";
 
 namespace fs = std::filesystem;
@@ -34,47 +34,14 @@ namespace po = boost::program_options;
 
 // --- options ---
 
-void add_network_options(po::options_description& options, const std::string& deadline_text) {
-    options.add_options()  //
-        ("link-rate", po::value<std::string>(),
-         "give each rank a network of its own and limit its link to, say, 1gbit (Linux)")  //
-        ("deadline", po::value<double>(), deadline_text.c_str())                           //
-        ("store", po::value<std::string>(),
-         "where ranks that a launcher started meet: a folder that all see, or redis://HOST:PORT")  //
-        ("interface", po::value<std::string>(),
-         "network interface of ranks that a launcher started; default: loopback");
-}
-
-bool is_own_rank(const std::optional<RankIdentity>& identity) {
-    return identity && identity->launcher == "bucketwise";
-}
-
-std::optional<std::int64_t> requested_ranks(const po::variables_map& values,
-                                            const std::optional<RankIdentity>& identity,
-                                            std::int64_t most) {
-    constexpr std::int64_t most_anywhere = 1'000'000;
-    const bool foreign = identity && !is_own_rank(identity);
-    if (values.count("ranks") == 0) {
-        return foreign ? std::optional<std::int64_t>(identity->ranks) : std::nullopt;
-    }
-    const std::int64_t ranks = whole_number(values, "ranks", {1, identity ? most_anywhere : most});
-    if (identity && ranks != identity->ranks) {
-        throw InputError(
-            "--ranks", "",
-            fmt::format("as many as {} started, {}", identity->launcher, identity->ranks),
-            "\"" + text_value(values, "ranks") + "\"");
-    }
-    return ranks;
-}
-
 namespace {
 
-std::chrono::milliseconds read_deadline(const po::variables_map& values) {
-    const double seconds = values["deadline"].as<double>();
-    if (!(seconds >= 0.1 && seconds <= 86400)) {
-        throw InputError("--deadline", "", "0.1 to 86400 seconds", fmt::format("{}", seconds));
+std::chrono::milliseconds read_deadline(const std::string& text, const std::string& option) {
+    const std::optional<double> seconds = number_in(text);
+    if (!seconds || !(*seconds >= 0.1 && *seconds <= 86400)) {
+        throw InputError(option, "", "0.1 to 86400 seconds", text);
     }
-    return std::chrono::milliseconds(std::llround(seconds * 1000));
+    return std::chrono::milliseconds(std::llround(*seconds * 1000));
 }
 
 void check_placement(const JobNetwork& network, const std::optional<RankIdentity>& identity,
@@ -105,15 +72,24 @@ void check_placement(const JobNetwork& network, const std::optional<RankIdentity
 
 }  // namespace
 
-JobNetwork job_network(const po::variables_map& values, const std::optional<RankIdentity>& identity,
+std::vector<OptionText> network_rows(NetworkOptions& options, const std::string& deadline_text) {
+    return {{"link-rate",
+             "give each rank a network of its own with a link of, say, 1gbit (Linux)",
+             {options.link_rate, parse_rate}},
+            {"deadline", deadline_text, {options.deadline, read_deadline}},
+            {"store",
+             "where ranks of another launcher meet: a folder that all see, or redis://HOST:PORT",
+             options.store},
+            {"interface", "network interface of ranks of another launcher; default: loopback",
+             options.interface}};
+}
+
+JobNetwork job_network(const NetworkOptions& options, const std::optional<RankIdentity>& identity,
                        const std::string& command, std::chrono::milliseconds standard_deadline) {
-    JobNetwork network;
-    network.deadline = values.count("deadline") == 0 ? standard_deadline : read_deadline(values);
-    if (values.count("link-rate") != 0) {
-        network.link_rate = parse_rate(values["link-rate"].as<std::string>(), "--link-rate");
-    }
-    network.store = text_or_empty(values, "store");
-    network.interface = text_or_empty(values, "interface");
+    JobNetwork network{.deadline = options.deadline.value_or(standard_deadline),
+                       .link_rate = options.link_rate,
+                       .store = options.store,
+                       .interface = options.interface};
     if (is_own_rank(identity)) {
         network.store = environment_variable(store_variable).value_or("");
         network.interface = environment_variable(interface_variable).value_or("");
@@ -123,17 +99,64 @@ JobNetwork job_network(const po::variables_map& values, const std::optional<Rank
     return network;
 }
 
-Json scenario_for_ranks(const po::variables_map& values,
-                        const std::optional<RankIdentity>& identity, const std::string& file) {
+bool is_own_rank(const std::optional<RankIdentity>& identity) {
+    return identity && identity->launcher == "bucketwise";
+}
+
+std::optional<std::int64_t> requested_ranks(const std::optional<std::int64_t>& typed,
+                                            const std::optional<RankIdentity>& identity,
+                                            std::int64_t most) {
+    if (!typed) {
+        const bool foreign = identity && !is_own_rank(identity);
+        return foreign ? std::optional<std::int64_t>(identity->ranks) : std::nullopt;
+    }
+    if (!identity) {
+        return WholeNumbers{1, most}(std::to_string(*typed), "--ranks");
+    }
+    if (*typed != identity->ranks) {
+        throw InputError(
+            "--ranks", "",
+            fmt::format("as many as {} started, {}", identity->launcher, identity->ranks),
+            fmt::format("\"{}\"", *typed));
+    }
+    return typed;
+}
+
+Json scenario_for_ranks(const ScenarioOptions& options, const std::optional<RankIdentity>& identity,
+                        const std::string& file) {
     const auto handed_over = environment_variable(scenario_variable);
     if (is_own_rank(identity) && handed_over) {
         return parse_json(read_text_file(*handed_over), file);
     }
     if (identity) {
         check_can_be_read_again(file);
-        check_can_be_read_again(text_or_empty(values, "link"));
+        check_can_be_read_again(options.link.value_or(""));
     }
-    return read_scenario_document(values, file);
+    return read_scenario_document(options, file);
+}
+
+// --- for commands that read values by name ---
+
+void add_network_options(po::options_description& options, const std::string& deadline_text) {
+    NetworkOptions unused;
+    add_unbound(options, network_rows(unused, deadline_text));
+}
+
+JobNetwork job_network(const po::variables_map& values, const std::optional<RankIdentity>& identity,
+                       const std::string& command, std::chrono::milliseconds standard_deadline) {
+    const auto rows = +[](NetworkOptions& options) { return network_rows(options, ""); };
+    return job_network(filled(values, rows), identity, command, standard_deadline);
+}
+
+std::optional<std::int64_t> requested_ranks(const po::variables_map& values,
+                                            const std::optional<RankIdentity>& identity,
+                                            std::int64_t most) {
+    return requested_ranks(optional_number(values, "ranks", {1, 1'000'000}), identity, most);
+}
+
+Json scenario_for_ranks(const po::variables_map& values,
+                        const std::optional<RankIdentity>& identity, const std::string& file) {
+    return scenario_for_ranks(filled(values, simulated_rows), identity, file);
 }
 
 void check_can_be_read_again(const std::string& file) {
@@ -170,7 +193,7 @@ std::optional<LaunchFailure> launch_job(const RankJob& job, const Variables& var
         launch.variables.emplace_back(scenario_variable, file);
     }
     launch.ranks = job.ranks;
-    // Ranks that wait for a hung one give up first, and so say who it is.
+    // Ranks that wait for a hung rank give up first, and so name it.
     launch.deadline = 2 * job.network.deadline;
     std::optional<ShapedNetwork> network;
     if (job.network.link_rate) {

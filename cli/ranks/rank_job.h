@@ -1,8 +1,7 @@
-// What every subcommand that runs real ranks has in common: where they meet, who starts them, what
-// their file says of the machine, and how they fail.
+// Jobs of real ranks: where ranks meet, who starts them, the environment record, and failures.
 //
-// A command that starts its ranks itself (launch_job) starts itself again with the same arguments;
-// what differs from rank to rank, or cannot be in the arguments, is in the environment.
+// A command that starts its ranks (launch_job) starts itself again with the same arguments. The
+// environment holds whatever differs from rank to rank or cannot be an argument.
 #pragma once
 
 #include <chrono>
@@ -14,7 +13,9 @@
 
 #include <boost/program_options.hpp>
 
+#include "cli/shell/option_values.h"
 #include "cli/shell/progress.h"
+#include "cli/shell/scenario_document.h"
 #include "hw/backend/backend.h"
 #include "hw/launch/launcher.h"
 #include "hw/launch/launcher_report.h"
@@ -36,36 +37,53 @@ struct JobNetwork {
     std::string interface;  // empty: loopback
 };
 
+struct NetworkOptions {
+    std::optional<BitsPerSecond> link_rate;
+    std::optional<std::chrono::milliseconds> deadline;
+    std::string store;
+    std::string interface;
+};
+
 // --link-rate, --deadline, --store and --interface.
-void add_network_options(boost::program_options::options_description& options,
-                         const std::string& deadline_text);
+std::vector<OptionText> network_rows(NetworkOptions& options, const std::string& deadline_text);
 
-// `command` begins messages; `standard_deadline` holds where --deadline is not given. Throws
-// InputError and UsageError.
-JobNetwork job_network(const boost::program_options::variables_map& values,
-                       const std::optional<RankIdentity>& identity, const std::string& command,
-                       std::chrono::milliseconds standard_deadline);
+// `command` begins errors; `standard_deadline` holds without --deadline. Throws InputError and
+// UsageError.
+JobNetwork job_network(const NetworkOptions& options, const std::optional<RankIdentity>& identity,
+                       const std::string& command, std::chrono::milliseconds standard_deadline);
 
-// Did one of our own commands start this rank?
+// Whether one of our own commands started this rank.
 bool is_own_rank(const std::optional<RankIdentity>& identity);
 
-// As many ranks as --ranks says, up to `most`, or as a launcher of somebody else's has started;
-// none: neither. Throws InputError where both differ.
-std::optional<std::int64_t> requested_ranks(const boost::program_options::variables_map& values,
+// The number of ranks: --ranks, at most `most`, or as many as another launcher started; empty:
+// neither says. Throws InputError where both differ.
+std::optional<std::int64_t> requested_ranks(const std::optional<std::int64_t>& typed,
                                             const std::optional<RankIdentity>& identity,
                                             std::int64_t most);
 
-// The scenario in `file`, changed as options say (read_scenario_document()). Ranks that one of our
-// own commands started have it from their launcher, which has read it: a pipe can be read once.
+// The scenario in `file`, changed by options. Ranks of our own commands get it from their launcher,
+// as a pipe can be read only once.
+Json scenario_for_ranks(const ScenarioOptions& options, const std::optional<RankIdentity>& identity,
+                        const std::string& file);
+
+// Throws InputError for a device or a pipe: every rank reads the file, some of them twice.
+void check_can_be_read_again(const std::string& file);
+
+// --- for commands that read values by name ---
+
+void add_network_options(boost::program_options::options_description& options,
+                         const std::string& deadline_text);
+JobNetwork job_network(const boost::program_options::variables_map& values,
+                       const std::optional<RankIdentity>& identity, const std::string& command,
+                       std::chrono::milliseconds standard_deadline);
+std::optional<std::int64_t> requested_ranks(const boost::program_options::variables_map& values,
+                                            const std::optional<RankIdentity>& identity,
+                                            std::int64_t most);
 Json scenario_for_ranks(const boost::program_options::variables_map& values,
                         const std::optional<RankIdentity>& identity, const std::string& file);
 
-// Throws InputError for a device or a pipe: every rank reads the file, and some of them twice.
-void check_can_be_read_again(const std::string& file);
-
-// What every command that measures is asked for.
 struct RankJob {
-    std::vector<std::string> command;  // as typed: for the record, and what ranks are started with
+    std::vector<std::string> command;  // as typed: for the record, and to start ranks with
     int ranks = 1;
     const Backend* backend = nullptr;
     BackendRequest request = {};
@@ -74,20 +92,19 @@ struct RankJob {
     std::string document = {};  // for scenario_for_ranks(), as JSON; empty: they read none
 };
 
-// What carries its messages, as every record names it.
+// The transport of its messages, as every record names it.
 Transport transport_of(const RankJob& job);
 
 // --- the launcher's side ---
 
-// How our launcher tells its ranks, beside where they meet, the file in which rank 0 puts what was
-// measured, and which all-reduce is theirs.
+// Variables by which our launcher names the file for rank 0's results, and the all-reduce to run.
 constexpr const char* output_variable = "BUCKETWISE_OUTPUT";
 constexpr const char* algorithm_variable = "BUCKETWISE_ALGORITHM";
 
 using Variables = std::vector<std::pair<std::string, std::string>>;
 
-// Runs the job's ranks to their end, in a network of their own if a rate is asked for. `line` shows
-// what rank 0 reports.
+// Runs the job's ranks to their end, in a network of their own if the link has a rate. `line` shows
+// rank 0's progress.
 std::optional<LaunchFailure> launch_job(const RankJob& job, const Variables& variables,
                                         MeasureProgress& line);
 
@@ -96,11 +113,11 @@ std::string text_of(const LaunchFailure& failure);
 
 // --- the rank's side ---
 
-// Runs `act` as a rank and returns the exit code. What it throws goes to the launcher or, where
-// there is none of ours, to standard error.
+// Runs `act` as a rank and returns the exit code. Errors go to our launcher, or else to standard
+// error.
 int run_rank(const RankIdentity& identity, const std::function<void(const LauncherReport&)>& act);
 
-// What a rank shows goes to our launcher or, where there is none, from rank 0 to the terminal.
+// Progress of a rank goes to our launcher, or else from rank 0 to the terminal.
 class ProgressReporter {
   public:
     // Both are kept by reference.
@@ -114,11 +131,11 @@ class ProgressReporter {
     MeasureProgress line_;
 };
 
-// Collective. `world` tells jobs apart that the same ranks run one after another.
+// Collective. `world` names one of several jobs that the same ranks run one after another.
 RankSession meet(const RankJob& job, const RankIdentity& identity, RankSession::Show show,
                  RankSession::Keep keep = {}, std::string_view world = "");
 
-// All but the command and what belongs to a scenario.
+// Everything but the command and the scenario.
 EnvironmentRecord environment_of(const RankJob& job, const RankIdentity& identity,
                                  const RankSession& session);
 

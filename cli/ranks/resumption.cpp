@@ -2,7 +2,9 @@
 
 #include <optional>
 #include <string>
+#include <tuple>
 #include <variant>
+#include <vector>
 
 #include "hw/backend/backend.h"
 #include "sim/base/error.h"
@@ -10,7 +12,7 @@
 namespace bucketwise {
 namespace {
 
-// The item and round that a record completes, if it does.
+// The item and round that a record completes.
 struct Position {
     Item item;
     std::int64_t round = 0;
@@ -28,7 +30,7 @@ std::optional<Position> position_of(const Measurement& record) {
             r->measured.round};
     }
     if (const auto* r = std::get_if<ComputeRecord>(&record)) {
-        // A line per rank; without the last one some are missing.
+        // A record per rank; the last one completes the item.
         if (r->rank + 1 < r->ranks) {
             return std::nullopt;
         }
@@ -50,16 +52,12 @@ std::optional<Position> position_of(const Measurement& record) {
     return std::nullopt;
 }
 
-// As far as records say what was measured: not of which PyTorch version it is.
+// Records do not say the PyTorch version, on which reduces_in_own_dtype depends.
 bool is_of(const Item& item, Item recorded) {
     if (item.sharding && recorded.sharding) {
         recorded.sharding->reduces_in_own_dtype = item.sharding->reduces_in_own_dtype;
     }
     return item == recorded;
-}
-
-std::string ctas_text(const Transport& transport) {
-    return transport.ctas ? std::to_string(*transport.ctas) : "none";
 }
 
 }  // namespace
@@ -75,28 +73,33 @@ void check_same_run(const MeasureOptions& options, const std::vector<Measurement
         if (earlier == nullptr) {
             continue;
         }
-        const std::string rate = job.network.link_rate ? text_of(*job.network.link_rate) : "";
-        const auto differ = [&](const char* pointer, const std::string& then,
-                                const std::string& now) {
-            if (then != now) {
-                throw InputError(options.output, pointer, "the same as now, " + now, then);
-            }
-        };
-        const Transport transport = transport_of(job);
-        differ("/backend", earlier->transport.backend, transport.backend);
-        differ("/shared_gpu", earlier->transport.shared_gpu ? "true" : "false",
-               transport.shared_gpu ? "true" : "false");
-        differ("/ctas", ctas_text(earlier->transport), ctas_text(transport));
-        differ("/ranks", std::to_string(earlier->transport.ranks), std::to_string(transport.ranks));
-        differ("/algorithm", earlier->transport.algorithm, transport.algorithm);
-        differ("/implementation", earlier->transport.implementation, transport.implementation);
-        differ("/link_rate", earlier->link_rate.empty() ? "none" : earlier->link_rate,
-               rate.empty() ? "none" : rate);
-        differ("/seed", std::to_string(earlier->seed), std::to_string(job.order.seed));
+        const Transport& then = earlier->transport;
+        const Transport now = transport_of(job);
         const Environment machine = read_environment();
-        differ("/cpu", earlier->machine.cpu, machine.cpu);
-        differ("/cores", std::to_string(earlier->machine.cores), std::to_string(machine.cores));
-        differ("/libraries", earlier->libraries, job.backend->libraries());
+        const auto ctas = [](const Transport& of) {
+            return of.ctas ? std::to_string(*of.ctas) : "none";
+        };
+        const std::string rate = job.network.link_rate ? text_of(*job.network.link_rate) : "none";
+        const auto shared = [](const Transport& of) -> std::string {
+            return of.shared_gpu ? "true" : "false";
+        };
+        using Text = std::string;
+        for (const auto& [pointer, was, is] : std::vector<std::tuple<const char*, Text, Text>>{
+                 {"/backend", then.backend, now.backend},
+                 {"/shared_gpu", shared(then), shared(now)},
+                 {"/ctas", ctas(then), ctas(now)},
+                 {"/ranks", std::to_string(then.ranks), std::to_string(now.ranks)},
+                 {"/algorithm", then.algorithm, now.algorithm},
+                 {"/implementation", then.implementation, now.implementation},
+                 {"/link_rate", earlier->link_rate.empty() ? "none" : earlier->link_rate, rate},
+                 {"/seed", std::to_string(earlier->seed), std::to_string(job.order.seed)},
+                 {"/cpu", earlier->machine.cpu, machine.cpu},
+                 {"/cores", std::to_string(earlier->machine.cores), std::to_string(machine.cores)},
+                 {"/libraries", earlier->libraries, job.backend->libraries()}}) {
+            if (was != is) {
+                throw InputError(options.output, pointer, "the same as now, " + is, was);
+            }
+        }
         if (earlier->scenario != options.scenario_text) {
             throw InputError(options.output, "/scenario", "the scenario that is measured now",
                              "another one");

@@ -25,7 +25,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Waits for the end of its input. Ranks that die just then may still put something into the folder.
+// Waits for the end of its input. Dying ranks may still write into the folder, so it tries again.
 constexpr const char* guard_script = R"(cd /
 read -r nothing
 for attempt in 1 2 3 4 5 6 7 8 9 10; do
@@ -63,8 +63,8 @@ TemporaryFolder::~TemporaryFolder() {
     }
 }
 
-// In a session of its own, so that no terminal and no signal to this process's group reaches it,
-// and on nobody's streams, so that who waits for their end does not wait for it.
+// In its own session, so that no terminal and no signal to this process's group reaches it, and
+// without our streams, so that nobody who waits for their end waits for it.
 void TemporaryFolder::start_guard() {
     Pipe pipe = open_pipe();
     ::fcntl(pipe.read.get(), F_SETFL, 0);  // waits

@@ -1,4 +1,4 @@
-// A folder for as long as its owner lives, however that ends.
+// A folder that lives as long as its owner, however that ends.
 #pragma once
 
 #include <string>
@@ -9,8 +9,8 @@
 
 namespace bucketwise {
 
-// A folder that only this user sees, removed at the end. Where this process is killed, which nobody
-// can act upon himself, and ranks are killed with it, a shell removes it that has waited for that.
+// A folder that only this user sees, removed at the end. Where this process and its ranks are
+// killed, a waiting shell removes it.
 class TemporaryFolder {
   public:
     // Throws InputError where TMPDIR names none, and std::runtime_error.
@@ -25,7 +25,7 @@ class TemporaryFolder {
 
     std::string path_;
     Descriptor alive_;    // the guard's pipe, which ends with this process
-    ::pid_t guard_ = -1;  // none could be started: all goes well unless this process is killed
+    ::pid_t guard_ = -1;  // -1: not started; the folder stays if this process is killed
 };
 
 }  // namespace bucketwise

@@ -10,18 +10,17 @@
 namespace bucketwise {
 namespace {
 
-// What a calibration and a comparison need at the least, and what more of them stops to help.
+// The least rounds for a calibration and a comparison, and the most that help.
 constexpr std::int64_t fewest_isolated_rounds = 2;
 constexpr std::int64_t isolated_rounds_before_the_end = 4;  // where it ends early
 constexpr std::int64_t most_isolated_rounds = 10;
 constexpr std::int64_t fewest_step_rounds = 5;
 constexpr double most_for_isolated = 0.35;  // of the time
-constexpr double most_planned = 0.85;       // of the time: items take longer at times
-// The last of them no later than that share of the time: advice that changes with them must still
-// be measured.
+constexpr double most_planned = 0.85;       // of the time, as some items take longer
+// Isolated rounds end at this share of the time, as changed advice must still be measured.
 constexpr double isolated_until = 0.75;
 
-// How many of a kind stay when everything is too much, as a share, and how many at the least.
+// Shares of the items of a kind that stay where all are too many, and the least numbers.
 constexpr double shares_that_stay[] = {1.0, 0.7, 0.5, 0.35, 0.2};
 constexpr std::size_t fewest_messages = 4;
 constexpr std::size_t fewest_contentions = 1;
@@ -44,14 +43,14 @@ std::size_t fewest_of(Protocol protocol) {
     return 1;
 }
 
-// So many of them, evenly, both ends among them.
+// So many items, evenly spread, both ends among them.
 std::vector<std::size_t> spread(const std::vector<std::size_t>& items, std::size_t count) {
     if (count >= items.size()) {
         return items;
     }
     std::vector<std::size_t> kept;
     for (std::size_t i = 0; i < count; ++i) {
-        // A single one is the last: the largest.
+        // A single item is the last: the largest.
         const double at =
             count == 1 ? 1.0 : static_cast<double>(i) / static_cast<double>(count - 1);
         kept.push_back(items[static_cast<std::size_t>(
@@ -102,7 +101,7 @@ void TimePlan::took(std::size_t item, double seconds) {
     seconds_[item].push_back(seconds);
 }
 
-// What it took so far, else what the one of its kind took that was measured.
+// The item's median time, or else an estimate from a measured item of its kind.
 double TimePlan::cost_of(std::size_t item) const {
     if (!seconds_[item].empty()) {
         return median(seconds_[item]);
@@ -179,8 +178,8 @@ double TimePlan::left_s(double elapsed_s) const {
     return std::max(limit_s_ - elapsed_s, 0.0);
 }
 
-// In the first rounds, then evenly over the time, so that they see the same machine as the steps
-// even where it drifts; at once where nothing but them is missing.
+// In the first rounds, then evenly over the time, so that isolated items and steps see the same
+// drift; at once where nothing else is missing.
 bool TimePlan::is_due_for_isolated(double elapsed_s, bool settled) const {
     if (isolated_done_ >= isolated_rounds_ || isolated().empty()) {
         return false;
@@ -208,7 +207,7 @@ std::vector<std::size_t> TimePlan::next_round(double elapsed_s,
     std::vector<std::size_t> round(steps.begin(), steps.end());
     const double left = left_s(elapsed_s);
     const std::vector<std::size_t> apart = isolated();
-    // The first round is measured whatever it takes: without it there is nothing to say.
+    // The first round is always measured.
     const bool is_first = rounds_ == 0;
     if (is_due_for_isolated(elapsed_s, settled) &&
         (is_first || cost_of(round) + cost_of(apart) <= left)) {

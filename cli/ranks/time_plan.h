@@ -1,6 +1,6 @@
-// How a run that has so many seconds spends them: what it measures at all, how often what a
-// calibration needs, and that every further round goes to the caps between which nothing is decided
-// yet. Plain arithmetic on what items took; no clock, no ranks.
+// The plan of a run with a limit of time: the items to measure, the rounds of isolated items for a
+// calibration, and further rounds for undecided caps. Arithmetic on the times of items; no clock,
+// no ranks.
 #pragma once
 
 #include <cstddef>
@@ -13,35 +13,35 @@ namespace bucketwise {
 
 class TimePlan {
   public:
-    // `limit_s` counts from the same instant as every `elapsed_s`. At most `most_rounds` rounds.
-    // `essential`: the steps that every round measures whatever happens, the default's among them.
+    // `limit_s` counts from the same instant as every `elapsed_s`. `essential`: steps that every
+    // round measures, such as the default.
     TimePlan(std::vector<Item> items, double limit_s, std::int64_t most_rounds,
              std::vector<std::size_t> essential);
 
-    // One item of each kind, the longest one, by which the others are judged.
+    // The longest item of each kind, by which the others are estimated.
     [[nodiscard]] std::vector<std::size_t> probes() const;
 
-    // An item was measured, or warmed up, and took so long.
+    // An item was measured, or warmed up, in that time.
     void took(std::size_t item, double seconds);
 
-    // After the probes: chooses among the items what can be measured a few times in what is left.
+    // After the probes: chooses the items that fit a few times into the time left.
     void choose(double elapsed_s);
     [[nodiscard]] const std::vector<std::size_t>& chosen() const { return chosen_; }
 
-    // A step that was not among the items. Returns its index.
+    // Adds a new step. Returns its index.
     std::size_t add_step(const Item& item);
     void choose_too(std::size_t item) { chosen_.push_back(item); }
     void set_essential(std::vector<std::size_t> essential) { essential_ = std::move(essential); }
 
-    // The items of the next round, rising; none: it is over. `wanted`: the steps that the decision
-    // still needs, or all that were chosen in the first rounds; `settled`: it needs none.
+    // The items of the next round, rising; empty: the end. `wanted`: steps that the decision still
+    // needs, or all chosen ones in the first rounds; `settled`: it needs none.
     std::vector<std::size_t> next_round(double elapsed_s, const std::vector<std::size_t>& wanted,
                                         bool settled);
 
-    // Whether that round measured what a calibration needs.
+    // Whether that round measured isolated items.
     [[nodiscard]] bool measured_isolated() const { return measured_isolated_; }
     [[nodiscard]] std::int64_t rounds() const { return rounds_; }
-    // What is left of the time, and no less than 0.
+    // The time left, at least 0.
     [[nodiscard]] double left_s(double elapsed_s) const;
 
   private:

@@ -9,7 +9,7 @@ namespace {
 
 using Seconds = std::chrono::duration<double>;
 
-RoundOrder told(RoundOrder order, ControlGroup& control) {
+RoundOrder shared(RoundOrder order, ControlGroup& control) {
     std::vector<std::int64_t> message{order.round, std::ssize(order.new_caps),
                                       std::ssize(order.items)};
     control.broadcast_from_first(message);
@@ -37,12 +37,11 @@ class TimedRun {
           items_(options.items) {}
 
     void run() {
-        follow(told(director_ != nullptr ? director_->probes() : RoundOrder{}, session_.control()));
-        follow(
-            told(director_ != nullptr ? director_->warm_up() : RoundOrder{}, session_.control()));
+        follow(order_by([](RoundDirector& director) { return director.probes(); }));
+        follow(order_by([](RoundDirector& director) { return director.warm_up(); }));
         for (;;) {
-            const RoundOrder order = told(
-                director_ != nullptr ? director_->next_round() : RoundOrder{}, session_.control());
+            const RoundOrder order =
+                order_by([](RoundDirector& director) { return director.next_round(); });
             if (order.items.empty()) {
                 return;
             }
@@ -51,6 +50,11 @@ class TimedRun {
     }
 
   private:
+    // Rank 0's director decides.
+    RoundOrder order_by(RoundOrder (*decide)(RoundDirector& director)) {
+        return shared(director_ != nullptr ? decide(*director_) : RoundOrder{}, session_.control());
+    }
+
     void follow(const RoundOrder& order) {
         for (const std::int64_t cap : order.new_caps) {
             items_.push_back({.protocol = Protocol::step, .cap = Cap(Bytes{cap})});

@@ -1,5 +1,5 @@
-// Measuring for as long as the user has: on rank 0 a director says what each round measures, and
-// the others are told.
+// Measuring for a limited time: a director on rank 0 chooses the items of each round and sends them
+// to the other ranks.
 #pragma once
 
 #include <cstddef>
@@ -15,24 +15,24 @@
 
 namespace bucketwise {
 
-// What to do next.
+// The next thing to do.
 struct RoundOrder {
     std::int64_t round = -1;             // -1: warm up, keep nothing
     std::vector<std::int64_t> new_caps;  // bytes of steps that join the items, at their end
-    std::vector<std::int64_t> items;     // none: it is over
+    std::vector<std::int64_t> items;     // empty: the end
 };
 
-// Who decides. Items are counted as in the options, then as they joined.
+// Chooses. Items are numbered as in the options, then as they joined.
 class RoundDirector : public Interface {
   public:
-    // By which others are judged, then what else is cold, then round by round.
+    // Probes, by which the other items are estimated; then the remaining cold items; then rounds.
     [[nodiscard]] virtual RoundOrder probes() const = 0;
     virtual RoundOrder warm_up() = 0;
     virtual RoundOrder next_round() = 0;
 
     // An item was measured or warmed up, and took so long.
     virtual void took(std::size_t item, double seconds) = 0;
-    // What a round gave.
+    // A record of a round.
     virtual void keep(const Measurement& record) = 0;
 };
 

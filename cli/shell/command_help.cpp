@@ -1,9 +1,11 @@
 #include "cli/shell/command_help.h"
 
 #include <algorithm>
+#include <memory>
 #include <sstream>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "cli/shell/exit_codes.h"
 #include "cli/shell/files.h"
@@ -18,36 +20,38 @@ namespace {
 
 namespace po = boost::program_options;
 
-// "; did you mean --help?", of an option that there is not; else where they are listed.
-std::string instead_of(const std::string& option, const po::options_description& options,
+// "; did you mean --help?" after an unknown option; else where options are listed.
+std::string instead_of(const std::string& typed, const po::options_description& options,
                        const std::string& words) {
     std::vector<std::string_view> known;
     for (const auto& described : options.options()) {
         known.emplace_back(described->long_name());
     }
-    const std::string_view typed = option;
-    const std::string_view nearest =
-        nearest_name(typed.substr(std::min(typed.find_first_not_of('-'), typed.size())), known);
+    const std::string_view nearest = nearest_name(trimmed(typed, "-"), known);
     return nearest.empty() ? fmt::format("; see bucketwise {} --help", words)
                            : fmt::format("; did you mean --{}?", nearest);
 }
 
-// `words`: "bench allreduce".
-po::variables_map parse(const std::vector<std::string>& arguments, const CommandHelp& help,
-                        const std::string& words) {
-    const auto& [option, most] = help.positional;
+// The command's options, and the one that stands for its arguments.
+po::options_description all_options(const CommandHelp& help) {
+    const PositionalArgument& argument = help.positional;
+    OptionText row{argument.option, "", argument.value};
+    row.value.takes = argument.most == 1 ? OptionValue::Takes::one : OptionValue::Takes::many;
     po::options_description all;
     all.add(help.options);
-    if (most == 1) {
-        all.add_options()(option, po::value<std::string>());
-    } else {
-        all.add_options()(option, po::value<std::vector<std::string>>());
-    }
+    add_options(all, {row});
+    return all;
+}
+
+// `words`: "bench allreduce".
+po::variables_map parse(const std::vector<std::string>& arguments,
+                        const po::options_description& all, const CommandHelp& help,
+                        const std::string& words) {
     po::positional_options_description positional;
-    positional.add(option, most);
-    po::variables_map values;
+    positional.add(help.positional.option, help.positional.most);
     const int style =
         po::command_line_style::default_style & ~po::command_line_style::allow_guessing;
+    po::variables_map values;
     try {
         po::store(po::command_line_parser(arguments)
                       .options(all)
@@ -58,14 +62,14 @@ po::variables_map parse(const std::vector<std::string>& arguments, const Command
     } catch (const po::unknown_option& error) {
         throw UsageError{error.what() + instead_of(error.get_option_name(), help.options, words)};
     }
-    po::notify(values);
     return values;
 }
 
 int run_command(const CommandEntry& command, const std::string& words,
                 const std::vector<std::string>& arguments) {
     const CommandHelp help = command.help();
-    const CommandLine line{arguments, parse(arguments, help, words)};
+    const po::options_description all = all_options(help);
+    const CommandLine line{arguments, parse(arguments, all, help, words)};
     if (line.values.count("help") != 0) {
         write_output("-", help_text(help));
         return exit_done;
@@ -76,15 +80,16 @@ int run_command(const CommandEntry& command, const std::string& words,
                 fmt::format("{0}: expected {1}; see bucketwise {0} --help", words, help.wants)};
         }
     }
-    return command.run(line);
+    fill_fields(all, line.values);
+    return help.run ? help.run(line) : command.run(line);
 }
 
 std::vector<std::string_view> names_in(const CommandGroup& group) {
     return transformed(group.commands, &CommandEntry::name);
 }
 
-// What `word` was meant to be: one of the group's commands, or one of a group within it ("import
-// kineto"). Empty: nothing is near.
+// The command nearest to `word` in the group or in a group within it ("import kineto"); empty: no
+// command is near.
 std::string meant_by(const std::string& word, const CommandGroup& group) {
     if (const std::string_view nearest = nearest_name(word, names_in(group)); !nearest.empty()) {
         return std::string(nearest);
@@ -127,6 +132,33 @@ Completions devices() {
     return {.names = {names.begin(), names.end()}, .files = false};
 }
 
+OptionText format_row(TableFormat& format) {
+    return {"format", "text, csv or json", {format, Choice{every<TableFormat>}, "text"}};
+}
+
+CommandHelp list_help(const std::string& words, std::string_view text,
+                      const std::function<ResultTable()>& table) {
+    struct Options {
+        std::string operand;
+        TableFormat format = TableFormat::text;
+    };
+    const auto o = std::make_shared<Options>();
+    return {.usage = {words + " [--format text|csv|json]"},
+            .options = options_of({format_row(o->format)}),
+            .text = text,
+            .arguments = {.files = false},
+            .positional = {.value = o->operand},
+            .run = [o, words, table](const CommandLine&) {
+                if (!o->operand.empty()) {
+                    throw UsageError{
+                        fmt::format("{0}: expected options, got \"{1}\"; see bucketwise {0} --help",
+                                    words.substr(words.find(' ') + 1), o->operand)};
+                }
+                write_output("-", render(table(), o->format, Json::object()));
+                return exit_done;
+            }};
+}
+
 std::string help_text(const CommandHelp& help) {
     std::ostringstream text;
     text << "usage: " << fmt::format("{}", fmt::join(help.usage, "\n       ")) << "\n\n"
@@ -144,7 +176,10 @@ std::string help_text(const CommandGroup& group) {
     for (const CommandEntry& command : group.commands) {
         text += fmt::format("  {:<{}}  {}\n", command.name, width, command.summary);
     }
-    return text + std::string(group.text);
+    const std::string line = fmt::format("bucketwise {}{} --help",
+                                         group.name.empty() ? "" : std::string(group.name) + " ",
+                                         group.name.empty() ? "COMMAND" : "WHAT");
+    return text + fmt::format("\n  {}   its options and examples\n{}", line, group.text);
 }
 
 int run_group(const CommandGroup& group, const std::vector<std::string>& arguments) {

@@ -13,7 +13,7 @@
 namespace bucketwise {
 namespace {
 
-// Quotes around a value are taken off, and a doubled one within is one.
+// Removes quotes around a value; a doubled quote within is one.
 std::vector<std::string> values_in(const std::string& line) {
     std::vector<std::string> values(1);
     bool quoted = false;

@@ -1,5 +1,4 @@
-// Values separated by commas: lists, and CSV files that a user names, read as lines of named
-// values.
+// Values separated by commas: lists, and CSV files with named columns.
 #pragma once
 
 #include <cstddef>
@@ -12,28 +11,28 @@
 
 namespace bucketwise {
 
-// The parts between separators, or between commas; empty ones too.
+// The parts between separators, or between commas; empty parts too.
 std::vector<std::string> split_at(const std::string& text, char separator);
 std::vector<std::string> split_at_commas(const std::string& text);
 
 // `text` without any of `blanks` at its ends.
 std::string_view trimmed(std::string_view text, std::string_view blanks = " ");
 
-// With every character that is listed replaced by what stands beside it.
+// With every listed character replaced by the text beside it.
 std::string with_replaced(std::string_view text,
                           std::initializer_list<std::pair<char, std::string_view>> replacements);
 
-// None: the text is not a number that a double holds, or more than one.
+// Empty unless the text is one number that a double holds.
 std::optional<double> number_in(std::string_view text);
 
-// A value as a CSV file has it: in quotes where it holds a comma, a quote or the end of a line
-// (RFC 4180).
+// In quotes where the value holds a comma, a quote or the end of a line (RFC 4180).
 std::string csv_text(const std::string& value);
 
 class CsvFile {
   public:
     // The first line names the columns. Empty lines and lines that begin with # are skipped. Throws
-    // InputError that names the line: one without a value per column, a column named twice, none.
+    // InputError, which names the line, for a line without a value per column, for a column named
+    // twice, and for no columns.
     static CsvFile read(const std::string& path);
     static CsvFile parse(const std::string& text, const std::string& path);
 
@@ -43,11 +42,11 @@ class CsvFile {
     // Throws InputError when one is missing.
     void require_columns(const std::vector<std::string>& names) const;
 
-    // Throw InputError when there is no such column, and number() when the value is no number.
+    // Throw InputError for a missing column, and number() for another value.
     [[nodiscard]] const std::string& text(std::size_t row, std::string_view column) const;
     [[nodiscard]] double number(std::size_t row, std::string_view column) const;
 
-    // Throws InputError that names the line and what stands in the column.
+    // Throws InputError, which names the line and the column's value.
     [[noreturn]] void fail(std::size_t row, std::string_view column,
                            const std::string& expected) const;
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
-#include <initializer_list>
 #include <system_error>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Of what a file begins with, enough of it to tell its kind: traces describe devices before events.
+// The beginning of a file, enough to tell its kind: traces describe devices before events.
 constexpr std::size_t telling_bytes = std::size_t{1} << 16;
 
 struct KindText {
@@ -56,40 +56,43 @@ const KindText& words_for(FileKind kind) {
     return *std::ranges::find(kind_texts, kind, &KindText::kind);
 }
 
-bool has_any(std::string_view text, std::initializer_list<std::string_view> parts) {
+using Keys = std::vector<std::string_view>;
+
+bool has_any(std::string_view text, const Keys& parts) {
     return std::ranges::any_of(
         parts, [&](std::string_view part) { return text.find(part) != std::string_view::npos; });
 }
 
+// A JSON document is of the first kind with one of the keys in every group.
+struct JsonKind {
+    FileKind kind;
+    std::vector<Keys> groups;
+};
+
+const std::vector<JsonKind>& json_kinds() {
+    // Measurements come before scenarios, as they hold one, perhaps longer than the text looked at.
+    static const std::vector<JsonKind> kinds{
+        {FileKind::profiler_trace, {{R"("traceEvents")"}}},
+        {FileKind::measurements, {{R"("implementation")"}}},
+        {FileKind::measurements, {{R"("kind")"}, {R"("environment")", R"("samples_us")"}}},
+        {FileKind::baseline, {{R"("cases")"}, {R"("step_ms")", R"("runs")"}}},
+        {FileKind::scenario, {{R"("workload")", R"("cluster")"}}},
+        {FileKind::execution_trace, {{R"("nodes")"}, {R"("schema")", R"("ctrl_deps")"}}},
+        {FileKind::flight_recorder, {{R"("pg_config")", R"("collective_seq_id")"}}},
+        {FileKind::model_config, {{R"("model_type")", R"("architectures")"}}},
+        {FileKind::link, {{R"("algorithm")"}, {R"("segments")", R"("topology")"}}}};
+    return kinds;
+}
+
 FileKind kind_of_json(std::string_view text) {
-    if (has_any(text, {R"("traceEvents")"}) ||
-        (text.front() == '[' && has_any(text, {R"("ph")"}))) {
+    if (text.front() == '[' && has_any(text, {R"("ph")"})) {
         return FileKind::profiler_trace;
     }
-    // Before scenarios: measurements hold the one that was measured. Their first line may be longer
-    // than what is looked at, with `kind` far behind.
-    if (has_any(text, {R"("implementation")"}) ||
-        (has_any(text, {R"("kind")"}) && has_any(text, {R"("environment")", R"("samples_us")"}))) {
-        return FileKind::measurements;
-    }
-    if (has_any(text, {R"("cases")"}) && has_any(text, {R"("step_ms")", R"("runs")"})) {
-        return FileKind::baseline;
-    }
-    if (has_any(text, {R"("workload")", R"("cluster")"})) {
-        return FileKind::scenario;
-    }
-    if (has_any(text, {R"("nodes")"}) && has_any(text, {R"("schema")", R"("ctrl_deps")"})) {
-        return FileKind::execution_trace;
-    }
-    if (has_any(text, {R"("pg_config")", R"("collective_seq_id")"})) {
-        return FileKind::flight_recorder;
-    }
-    if (has_any(text, {R"("model_type")", R"("architectures")"})) {
-        return FileKind::model_config;
-    }
-    const bool is_link =
-        has_any(text, {R"("algorithm")"}) && has_any(text, {R"("segments")", R"("topology")"});
-    return is_link ? FileKind::link : FileKind::unknown;
+    const auto found = std::ranges::find_if(json_kinds(), [&](const JsonKind& known) {
+        return std::ranges::all_of(known.groups,
+                                   [&](const Keys& keys) { return has_any(text, keys); });
+    });
+    return found == json_kinds().end() ? FileKind::unknown : found->kind;
 }
 
 }  // namespace
@@ -138,7 +141,7 @@ FileKind kind_of_file(const std::string& path) {
             count = source(text.data() + size, text.size() - size);
         }
     } catch (const InputError&) {
-        return FileKind::unknown;  // what is wrong with it was said by who read it
+        return FileKind::unknown;  // its reader reports the error
     }
     return kind_of_text(std::string_view(text).substr(0, size), file);
 }

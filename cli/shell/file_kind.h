@@ -1,4 +1,4 @@
-// What a file is, whoever wrote it, and which command takes it: for those who gave it to another.
+// The kind of a file, and the command that takes it, for users who gave it to another command.
 #pragma once
 
 #include <cstdint>
@@ -26,21 +26,21 @@ enum class FileKind : std::uint8_t {
     training_script
 };
 
-// Told by the beginning of its text, and its name. Unknown rather than wrong.
+// By the beginning of the text, and the name. Unknown rather than wrong.
 FileKind kind_of_text(std::string_view text, const std::string& name);
 
-// The same of a file, compressed or not, or of the folder of a model. Unknown: also what cannot be
-// read, or could not be read again, as a pipe.
+// The kind of a file, compressed or not, or of a model's folder. Unknown for a file that cannot be
+// read, or not be read again, such as a pipe.
 FileKind kind_of_file(const std::string& path);
 
-// "config.json" of a model's folder; anything else as it is.
+// "config.json" in a model's folder; any other path unchanged.
 std::string config_of_folder(const std::string& path);
 
-// Throws InputError that says which command takes a file of this kind, unless the kind is wanted or
+// Throws InputError, which names the command for files of this kind, unless the kind is wanted or
 // unknown.
 void refuse_other_kind(FileKind kind, const std::string& file, FileKind wanted);
 
-// read(), but where it throws InputError and one of the files is none that it reads, that is said.
+// read(); an InputError is replaced where one of the files is of another kind.
 template <typename Read>
 auto reading(const std::vector<std::string>& files, FileKind wanted, const Read& read) {
     try {

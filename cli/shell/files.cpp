@@ -70,7 +70,7 @@ void write_in_place(const std::string& path, const std::string& text) {
     }
 }
 
-// Of a file that is there.
+// Empty without such a file.
 std::optional<::mode_t> mode_of(const fs::path& path) {
     struct ::stat status {};
     constexpr ::mode_t permissions = 07777;
@@ -78,8 +78,8 @@ std::optional<::mode_t> mode_of(const fs::path& path) {
                                               : std::nullopt;
 }
 
-// A file's new text beside it, which takes its place when it is told to and is gone if it is not.
-// It has the permissions of the file whose place it takes, or those that a new file gets here.
+// New text in a temporary file beside the old one, with the old one's permissions or a new file's.
+// put_in_place() replaces the old file; otherwise the temporary one is removed.
 class StagedFile {
   public:
     StagedFile(fs::path path, const std::string& text) : path_(std::move(path)) {
@@ -110,7 +110,7 @@ class StagedFile {
     }
 
   private:
-    // A new file under a name that nobody has; below 0 where there can be none.
+    // A new file under an unused name; below 0 where there can be none.
     int open_beside(::mode_t mode) {
         const fs::path folder = path_.has_parent_path() ? path_.parent_path() : fs::path(".");
         std::random_device random;
@@ -144,8 +144,8 @@ class StagedFile {
     std::string name_;
 };
 
-// None: a device, a pipe, or a file in a folder that takes no new ones, which is written in place.
-// Throws InputError for a folder or no name, and std::runtime_error where it must not be written.
+// Empty for a device, a pipe, or a file in a folder that takes no new ones: they are written in
+// place. Throws InputError for a folder or no name, and std::runtime_error without permission.
 std::optional<fs::path> replaced_file(const std::string& path) {
     if (path.empty()) {
         throw InputError("the name of an output", "", "a file to write to", "nothing");
@@ -233,7 +233,7 @@ void write_outputs(const std::vector<OutputText>& outputs) {
             write_in_place(output->path, output->text);
         }
     }
-    // Last, as nothing but this is sure to go well once it is staged.
+    // Last, as renaming a staged file hardly fails.
     for (StagedFile& file : staged) {
         file.put_in_place();
     }
@@ -259,9 +259,9 @@ void write_output(const std::string& path, const std::string& text) {
 }
 
 void complain(const std::string& message) {
-    // Several lists of what is possible.
+    // Room for several lists of choices.
     constexpr std::size_t longest_message = 4000;
-    // Not fmt::print, which throws when nobody reads what it writes.
+    // Not fmt::print, which throws when the reader is gone.
     std::fputs(("bucketwise: " + shown_line(message, longest_message) + "\n").c_str(), stderr);
 }
 

@@ -1,12 +1,14 @@
-// Options as commands describe and read them.
+// Options: a row names an option, describes it, and binds the field that takes its value.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <initializer_list>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <boost/program_options.hpp>
@@ -18,45 +20,35 @@
 
 namespace bucketwise {
 
-// What follows an option: one value, which may have a standard where the option is left out; none;
-// or a value each time that it is repeated.
-struct OptionValue {
-    enum class Takes { one, none, many };
-
-    constexpr OptionValue() = default;
-    constexpr OptionValue(const char* left_out) : standard(left_out) {}
-    constexpr OptionValue(Takes what) : takes(what) {}
-
-    Takes takes = Takes::one;
-    const char* standard = nullptr;
+// Candidates that a shell offers for an argument or an option's value.
+struct Completions {
+    std::vector<std::string> names = {};
+    bool files = true;     // files too
+    bool several = false;  // a list of names, separated by commas
 };
-inline constexpr OptionValue no_value = OptionValue::Takes::none;
-inline constexpr OptionValue many_values = OptionValue::Takes::many;
 
-// An option, as --help shows it.
-struct OptionText {
-    const char* name;
-    const char* text;
-    OptionValue value = {};
-};
-inline constexpr OptionText help_option{"help,h", "show this", no_value};
+// Exactly the names that name_of() gives.
+template <typename Choices>
+Completions one_of(const Choices& choices) {
+    Completions completions{.files = false};
+    for (const auto choice : choices) {
+        completions.names.emplace_back(name_of(choice));
+    }
+    return completions;
+}
 
-void add_options(boost::program_options::options_description& options,
-                 const std::vector<OptionText>& texts);
+template <typename Choices>
+Completions some_of(const Choices& choices) {
+    Completions completions = one_of(choices);
+    completions.several = true;
+    return completions;
+}
 
-// All of a command's that has no others, --help too.
-boost::program_options::options_description options_of(const std::vector<OptionText>& texts);
+// --- readers: the types of values ---
+//
+// A reader turns typed text into a value and throws InputError, which names the option.
 
-// --- reading ---
-
-// It was typed, and does not merely stand for what is left out.
-bool is_typed(const boost::program_options::variables_map& values, const char* option);
-
-// The first of them that was typed.
-std::optional<std::string> first_typed(const boost::program_options::variables_map& values,
-                                       std::initializer_list<const char*> options);
-
-// The one of `choices` that name_of() calls `text`. Throws InputError that lists them all.
+// The choice that name_of() or another name calls `text`. The error lists all.
 template <typename Choices>
 auto choice_named(const std::string& text, const Choices& choices, const std::string& option) {
     std::string listed;
@@ -72,7 +64,137 @@ auto choice_named(const std::string& text, const Choices& choices, const std::st
                      "\"" + text + "\"" + did_you_mean(text, known));
 }
 
-// The values in their order, without those that came before.
+template <typename Choices>
+struct Choice {
+    Choices choices;
+    auto operator()(const std::string& text, const std::string& option) const {
+        return choice_named(text, choices, option);
+    }
+    [[nodiscard]] Completions offers() const { return one_of(choices); }
+};
+template <typename Choices>
+Choice(Choices) -> Choice<Choices>;
+
+struct WholeNumbers {
+    std::int64_t lowest = 0;
+    std::int64_t highest = 0;
+    std::int64_t operator()(const std::string& text, const std::string& option) const;
+};
+std::uint64_t read_seed(const std::string& text, const std::string& option);
+
+// A time such as 90s, 2min, 1.5h, in seconds.
+struct TimeInSeconds {
+    double least = 0;
+    double most = 0;
+    double operator()(const std::string& text, const std::string& option) const;
+};
+
+// A percentage such as 5% or 0.5%, as a share; the range is of shares.
+struct Percentage {
+    NumberRange range;
+    double operator()(const std::string& text, const std::string& option) const;
+};
+
+// Values of one reader between commas.
+template <typename Read>
+struct ListOf {
+    Read read;
+    auto operator()(const std::string& text, const std::string& option) const {
+        std::vector<decltype(read(text, option))> values;
+        for (const std::string& part : split_at_commas(text)) {
+            values.push_back(read(part, option));
+        }
+        return values;
+    }
+};
+template <typename Read>
+ListOf(Read) -> ListOf<Read>;
+
+// --- rows ---
+
+template <typename Target>
+inline constexpr bool is_optional = false;
+template <typename Value>
+inline constexpr bool is_optional<std::optional<Value>> = true;
+
+// The value behind an option, and the field that takes it.
+struct OptionValue {
+    enum class Takes { one, none, many };
+
+    OptionValue() = default;
+    OptionValue(const char* left_out) : standard(left_out) {}
+    OptionValue(Takes what) : takes(what) {}
+    OptionValue(bool& flag) : takes(Takes::none) {
+        read = [&flag](const std::string&, const std::string&) { flag = true; };
+    }
+    // The default is what the field holds.
+    OptionValue(std::string& field) {
+        standard = field;
+        read = [&field](const std::string& text, const std::string&) { field = text; };
+    }
+    OptionValue(std::optional<std::string>& field) {
+        read = [&field](const std::string& text, const std::string&) { field = text; };
+    }
+    // A value each time that the option is repeated.
+    OptionValue(std::vector<std::string>& fields) : takes(Takes::many) {
+        read = [&fields](const std::string& text, const std::string&) { fields.push_back(text); };
+    }
+    // The same, of values that `reader` makes.
+    template <typename Value, typename Read>
+    static OptionValue each(std::vector<Value>& fields, const Read& reader) {
+        OptionValue value(Takes::many);
+        value.read = [&fields, reader](const std::string& text, const std::string& option) {
+            fields.push_back(reader(text, option));
+        };
+        return value;
+    }
+    // `left_out`: the default as text. An optional field takes no default, so that it says whether
+    // the option was typed.
+    template <typename Field, typename Read>
+    OptionValue(Field& field, const Read& reader, std::string left_out = {})
+        : standard(std::move(left_out)), fills_default(!is_optional<Field>) {
+        read = [&field, reader](const std::string& text, const std::string& option) {
+            field = reader(text, option);
+        };
+        if constexpr (requires { reader.offers(); }) {
+            offers = reader.offers();
+        }
+    }
+
+    Takes takes = Takes::one;
+    std::string standard = {};  // as --help shows it; empty: none
+    bool fills_default = true;
+    std::function<void(const std::string& text, const std::string& option)> read = {};
+    std::optional<Completions> offers = {};
+};
+inline const OptionValue no_value = OptionValue::Takes::none;
+inline const OptionValue many_values = OptionValue::Takes::many;
+
+// A row, as --help shows it.
+struct OptionText {
+    const char* name;  // "output,o"
+    std::string text;
+    OptionValue value = {};
+    std::optional<Completions> offers = {};  // instead of the value's
+};
+inline const OptionText help_option{"help,h", "show this", no_value};
+
+void add_options(boost::program_options::options_description& options,
+                 const std::vector<OptionText>& rows);
+
+// The options of a command: rows, and --help.
+boost::program_options::options_description options_of(const std::vector<OptionText>& rows,
+                                                       const std::vector<OptionText>& more = {},
+                                                       const std::vector<OptionText>& last = {});
+
+// The row behind a described option.
+const OptionText* row_of(const boost::program_options::option_description& option);
+
+// Fills the fields that rows bind, in the order of the rows.
+void fill_fields(const boost::program_options::options_description& options,
+                 const boost::program_options::variables_map& values);
+
+// The values in their order, each once.
 template <typename Value>
 std::vector<Value> each_once(const std::vector<Value>& values) {
     std::vector<Value> once;
@@ -84,62 +206,54 @@ std::vector<Value> each_once(const std::vector<Value>& values) {
     return once;
 }
 
-struct WholeNumbers {
-    std::int64_t lowest = 0;
-    std::int64_t highest = 0;
-};
-
-// That importers take for --ranks and --ranks-per-node.
+// Most --ranks and --ranks-per-node of importers.
 constexpr std::int64_t most_imported_ranks = 1'000'000;
 
-// The value of --`option`, or what `text` says. Throw InputError when it is no such number.
-std::int64_t whole_number(const boost::program_options::variables_map& values, const char* option,
-                          WholeNumbers range);
-std::int64_t whole_number(const std::string& text, const std::string& option, WholeNumbers range);
+// Throws UsageError where both outputs of a command are "-".
+void check_one_printed(const std::string& command, const std::string& options,
+                       const std::optional<std::string>& output,
+                       const std::optional<std::string>& other);
 
-// None where it was not given.
-std::optional<std::int64_t> optional_number(const boost::program_options::variables_map& values,
-                                            const char* option, WholeNumbers range);
+// --- for commands that read values by name ---
 
-// The values of --`option` between commas.
-std::vector<std::int64_t> whole_numbers(const boost::program_options::variables_map& values,
-                                        const char* option, WholeNumbers range);
+// Rows that bind no field, added to a command's options.
+void add_unbound(boost::program_options::options_description& options,
+                 std::vector<OptionText> rows);
 
-// The seconds that --`option` says, such as 90s, 2min, 1.5h. Throws InputError when it is no such
-// time, or not within the bounds.
-double seconds_value(const boost::program_options::variables_map& values, const char* option,
-                     double least, double most);
+// Options filled from values by the rows that `rows_of` binds to them.
+template <typename Options>
+Options filled(const boost::program_options::variables_map& values,
+               std::vector<OptionText> (*rows_of)(Options& options)) {
+    Options options;
+    fill_fields(options_of(rows_of(options)), values);
+    return options;
+}
 
-// The share that --`option` says in percent, such as 5% or 0.5%. Throws InputError when it is none,
-// or not within the range, which is of shares.
-double share_value(const boost::program_options::variables_map& values, const char* option,
-                   const NumberRange& range);
-
-// The value of --seed.
-std::uint64_t seed_value(const boost::program_options::variables_map& values);
-
-// The value of --`option`, empty when it was not given.
-std::string text_or_empty(const boost::program_options::variables_map& values, const char* option);
-
-// All values of --`option`, which may be repeated or not; none when it was not given.
-std::vector<std::string> texts_value(const boost::program_options::variables_map& values,
-                                     const char* option);
-
-// The value of --`option`, which has one, and its parts between commas.
+bool is_typed(const boost::program_options::variables_map& values, const char* option);
+std::optional<std::string> first_typed(const boost::program_options::variables_map& values,
+                                       std::initializer_list<const char*> options);
 const std::string& text_value(const boost::program_options::variables_map& values,
                               const char* option);
+std::string text_or_empty(const boost::program_options::variables_map& values, const char* option);
+std::vector<std::string> texts_value(const boost::program_options::variables_map& values,
+                                     const char* option);
 std::vector<std::string> list_value(const boost::program_options::variables_map& values,
                                     const char* option);
-
-// What --`option` names of `choices`, as choice_named() does.
+std::int64_t whole_number(const boost::program_options::variables_map& values, const char* option,
+                          WholeNumbers range);
+inline std::int64_t whole_number(const std::string& text, const std::string& option,
+                                 WholeNumbers range) {
+    return range(text, option);
+}
+std::optional<std::int64_t> optional_number(const boost::program_options::variables_map& values,
+                                            const char* option, WholeNumbers range);
+std::vector<std::int64_t> whole_numbers(const boost::program_options::variables_map& values,
+                                        const char* option, WholeNumbers range);
+std::uint64_t seed_value(const boost::program_options::variables_map& values);
 template <typename Choices>
 auto choice_value(const boost::program_options::variables_map& values, const char* option,
                   const Choices& choices) {
     return choice_named(text_value(values, option), choices, std::string("--") + option);
 }
-
-// Throws UsageError where both are "-".
-void check_one_printed(const boost::program_options::variables_map& values,
-                       const std::string& command, const char* output, const char* other);
 
 }  // namespace bucketwise

@@ -1,5 +1,5 @@
-// Numbered pieces of text, each made by one of several threads. What comes out does not depend on
-// how many there are: neither the texts nor, where making one fails, which failure is thrown.
+// Numbered texts, made by several threads. The texts, and the error thrown where making one fails,
+// do not depend on the number of threads.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@
 
 namespace bucketwise {
 
-// Makes one text after another, by number; each thread has one of its own.
+// Makes texts by number; each thread has its own.
 using TextMaker = std::function<std::string(std::int64_t number)>;
 
 class ParallelTexts {
@@ -28,9 +28,8 @@ class ParallelTexts {
         invariant(count >= 0 && threads >= 1, "there are threads to make texts");
     }
 
-    // Texts 0, 1 and so on. `new_maker` is called once by each thread; `progress` by the caller's
-    // only, with the share that has been begun. Throws what the first text that failed threw; later
-    // ones may then not have been tried.
+    // Each thread calls `new_maker` once; the caller's calls `progress` with the share of texts
+    // begun. Throws the error of the first text that failed; later texts may not have been tried.
     std::vector<std::string> make(const std::function<TextMaker()>& new_maker,
                                   const std::function<void(double)>& progress) {
         const std::int64_t threads = std::min(threads_, std::ssize(texts_));

@@ -1,6 +1,5 @@
-// What this command has read: none of it is written to. Files know of each other here, not
-// commands, so that none can forget one, be it named by an option, by a scenario or by a link's
-// link.
+// Files that the command has read, which it must not overwrite, whether an option, a scenario or a
+// link named them.
 #pragma once
 
 #include <string>
@@ -8,13 +7,13 @@
 
 namespace bucketwise {
 
-// cli/shell/files notes what it opens, whatever thread does; this is for what others open, such as
-// SQLite. Does nothing for what is no regular file.
+// cli/shell/files notes what it opens, in any thread; this is for files that others open, such as
+// SQLite. Only regular files count.
 void note_read(const std::string& path);
 void note_read(int descriptor, const std::string& path);
 
-// Throws InputError where an output is a file that was read until now, whichever of its names that
-// was read by, or another output's. Devices, pipes and "-" are nobody's.
+// Throws InputError where an output is a file that was read, by whichever name, or another output.
+// Devices, pipes and "-" are free.
 void refuse_overwriting(const std::vector<std::string>& outputs);
 
 // A command begins.

@@ -8,155 +8,158 @@
 
 #include "cli/shell/files.h"
 #include "sim/base/invariant.h"
+#include "sim/base/transformed.h"
 #include "sim/text/foreign_text.h"
+#include "sim/text/marked_up.h"
 
 namespace bucketwise {
 namespace {
 
-constexpr std::size_t gap = 2;  // between columns, in blanks
 constexpr std::size_t longest_cell = 100;
 
-template <typename... Functions>
-struct Overloaded : Functions... {
-    using Functions::operator()...;
-};
-template <typename... Functions>
-Overloaded(Functions...) -> Overloaded<Functions...>;
-
-std::string number_text(double number, int decimals) {
-    if (!std::isfinite(number)) {
+std::string text_of(const Cell& cell, int decimals) {
+    if (const auto* text = std::get_if<std::string>(&cell)) {
+        return shown_line(*text, longest_cell);
+    }
+    if (const auto* whole = std::get_if<std::int64_t>(&cell)) {
+        return std::to_string(*whole);
+    }
+    const auto* number = std::get_if<double>(&cell);
+    if (number == nullptr || !std::isfinite(*number)) {
         return "-";
     }
-    return decimals < 0 ? fmt::format("{:.{}g}", number, -decimals)
-                        : fmt::format("{:.{}f}", number, decimals);
-}
-
-std::string text_of(const Cell& cell, int decimals) {
-    return std::visit(
-        Overloaded{[](std::monostate) { return std::string("-"); },
-                   [](const std::string& text) { return shown_line(text, longest_cell); },
-                   [](std::int64_t number) { return fmt::format("{}", number); },
-                   [decimals](double number) { return number_text(number, decimals); }},
-        cell);
+    return decimals < 0 ? fmt::format("{:.{}g}", *number, -decimals)
+                        : fmt::format("{:.{}f}", *number, decimals);
 }
 
 std::string csv_of(const Cell& cell) {
-    return std::visit(Overloaded{[](std::monostate) { return std::string(); },
-                                 [](const std::string& text) { return csv_text(text); },
-                                 [](std::int64_t number) { return fmt::format("{}", number); },
-                                 [](double number) {
-                                     return std::isfinite(number) ? fmt::format("{:.9g}", number)
-                                                                  : std::string();
-                                 }},
-                      cell);
-}
-
-// Names of things stand to the left, numbers to the right.
-bool is_left(const ResultTable& table, std::size_t column) {
-    return std::any_of(table.rows.begin(), table.rows.end(), [column](const auto& row) {
-        return std::holds_alternative<std::string>(row[column]);
-    });
-}
-
-struct TextColumn {
-    std::vector<std::string> heading;  // its last line stands right above the cells
-    std::vector<std::string> cells;
-    std::size_t width = 0;
-    bool left = false;
-
-    [[nodiscard]] std::string padded(const std::string& text) const {
-        return left ? fmt::format("{:<{}}", text, width) : fmt::format("{:>{}}", text, width);
+    if (const auto* text = std::get_if<std::string>(&cell)) {
+        return csv_text(*text);
     }
-};
-
-TextColumn text_column(const ResultTable& table, std::size_t index) {
-    TextColumn column{.heading = split_at(table.columns[index].heading, '\n'),
-                      .cells = {},
-                      .left = is_left(table, index)};
-    for (const auto& row : table.rows) {
-        column.cells.push_back(text_of(row[index], table.columns[index].decimals));
+    if (const auto* whole = std::get_if<std::int64_t>(&cell)) {
+        return std::to_string(*whole);
     }
-    for (const auto* texts : {&column.heading, &column.cells}) {
-        for (const std::string& text : *texts) {
-            column.width = std::max(column.width, text.size());
-        }
-    }
-    return column;
-}
-
-std::string without_trailing_blanks(const std::string& line) {
-    return line.substr(0, line.find_last_not_of(' ') + 1);
+    const auto* number = std::get_if<double>(&cell);
+    return number != nullptr && std::isfinite(*number) ? fmt::format("{:.9g}", *number) : "";
 }
 
 std::string text_report(const ResultTable& table) {
-    std::vector<TextColumn> columns;
-    std::size_t heading_lines = 0;
-    for (std::size_t i = 0; i < table.columns.size(); ++i) {
-        if (table.columns[i].in_text) {
-            columns.push_back(text_column(table, i));
-            heading_lines = std::max(heading_lines, columns.back().heading.size());
+    TextTable text;
+    text.rows.resize(table.rows.size());
+    for (std::size_t c = 0; c < table.columns.size(); ++c) {
+        const Column& column = table.columns[c];
+        if (!column.in_text) {
+            continue;
+        }
+        text.header.push_back(column.heading);
+        // Names align left, numbers right.
+        text.left.push_back(std::ranges::any_of(table.rows, [c](const auto& row) {
+            return std::holds_alternative<std::string>(row[c]);
+        }));
+        for (std::size_t row = 0; row < table.rows.size(); ++row) {
+            text.rows[row].push_back(text_of(table.rows[row][c], column.decimals));
         }
     }
-    std::string text = table.title.empty() ? "" : table.title + "\n\n";
-    const auto add_line = [&](const auto& text_of_column) {
-        std::string line;
-        for (const TextColumn& column : columns) {
-            line += std::string(gap, ' ') + column.padded(text_of_column(column));
-        }
-        text += without_trailing_blanks(line) + "\n";
-    };
-    for (std::size_t line = 0; line < heading_lines; ++line) {
-        add_line([&](const TextColumn& column) {
-            const std::size_t missing = heading_lines - column.heading.size();
-            return line < missing ? std::string() : column.heading[line - missing];
-        });
-    }
-    for (std::size_t row = 0; row < table.rows.size(); ++row) {
-        add_line([row](const TextColumn& column) { return column.cells[row]; });
-    }
-    for (std::size_t i = 0; i < table.notes.size(); ++i) {
-        text += (i == 0 ? "\n" : "") + table.notes[i] + "\n";
-    }
-    return text;
+    return (table.title.empty() ? "" : table.title + "\n\n") + aligned_text(text) +
+           (table.notes.empty() ? "" : fmt::format("\n{}\n", fmt::join(table.notes, "\n")));
 }
 
 std::string csv_report(const ResultTable& table) {
-    std::string text;
-    for (std::size_t i = 0; i < table.columns.size(); ++i) {
-        text += (i > 0 ? "," : "") + csv_text(table.columns[i].key);
-    }
-    text += '\n';
+    const auto line = [](const auto& cells) { return fmt::format("{}\n", fmt::join(cells, ",")); };
+    std::string text =
+        line(transformed(table.columns, [](const Column& column) { return csv_text(column.key); }));
     for (const auto& row : table.rows) {
-        for (std::size_t i = 0; i < row.size(); ++i) {
-            text += (i > 0 ? "," : "") + csv_of(row[i]);
-        }
-        text += '\n';
+        text += line(transformed(row, csv_of));
     }
     return text;
 }
 
 std::string json_report(const ResultTable& table, const Json& head) {
     Json document = head;
-    Json rows = Json::array();
+    Json& rows = document["rows"] = Json::array();
     for (const auto& row : table.rows) {
-        Json entry = Json::object();
+        Json& entry = rows.emplace_back(Json::object());
         for (std::size_t i = 0; i < row.size(); ++i) {
-            std::visit(Overloaded{[](std::monostate) {},
-                                  [&](const auto& value) { entry[table.columns[i].key] = value; }},
-                       row[i]);
+            std::visit(
+                [&]<typename Value>(const Value& value) {
+                    if constexpr (!std::is_same_v<Value, std::monostate>) {
+                        entry[table.columns[i].key] = value;
+                    }
+                },
+                row[i]);
         }
-        rows.push_back(std::move(entry));
     }
-    document["rows"] = std::move(rows);
     document["notes"] = table.notes;
     return json_text(document);
 }
 
 }  // namespace
 
+std::string aligned_text(const TextTable& table) {
+    const std::vector<Cells> headings =
+        transformed(table.header, [](const std::string& text) { return split_at(text, '\n'); });
+    std::size_t lines = 0;
+    std::vector<std::size_t> widths;
+    for (std::size_t c = 0; c < headings.size(); ++c) {
+        lines = std::max(lines, headings[c].size());
+        widths.push_back(std::ranges::max(headings[c], {}, &std::string::size).size());
+        for (const Cells& row : table.rows) {
+            widths[c] = std::max(widths[c], row[c].size());
+        }
+    }
+    std::string text;
+    const auto add_line = [&](const auto& cell_in) {
+        for (std::size_t c = 0; c < widths.size(); ++c) {
+            const bool left = c < table.left.size() && table.left[c];
+            text += left ? fmt::format("  {:<{}}", cell_in(c), widths[c])
+                         : fmt::format("  {:>{}}", cell_in(c), widths[c]);
+        }
+        text.erase(text.find_last_not_of(' ') + 1);
+        text += '\n';
+    };
+    // A heading's last line stands right above the cells.
+    for (std::size_t line = 0; line < lines; ++line) {
+        add_line([&](std::size_t c) {
+            const std::size_t missing = lines - headings[c].size();
+            return line < missing ? std::string() : headings[c][line - missing];
+        });
+    }
+    for (const Cells& row : table.rows) {
+        add_line([&](std::size_t c) { return row[c]; });
+    }
+    return text;
+}
+
+std::string markdown_table(const TextTable& table) {
+    const auto line = [](const Cells& cells) {
+        return fmt::format("| {} |\n", fmt::join(transformed(cells, markdown_escaped), " | "));
+    };
+    std::string text = line(table.header) + "|";
+    for (std::size_t i = 0; i < table.header.size(); ++i) {
+        text += "---|";
+    }
+    text += '\n';
+    for (const Cells& row : table.rows) {
+        text += line(row);
+    }
+    return text + '\n';
+}
+
 std::optional<double> error_of(const std::optional<double>& value,
                                const std::optional<double>& truth) {
     return value && truth && *truth > 0 ? std::optional(*value / *truth - 1) : std::nullopt;
+}
+
+ResultTable table_of(const std::vector<Column>& columns, const std::vector<NamedRow>& rows) {
+    return table_of(transformed(columns,
+                                [](const Column& column) {
+                                    const auto cell = [key = column.key](const NamedRow& row) {
+                                        const auto found = row.find(key);
+                                        return found == row.end() ? Cell() : found->second;
+                                    };
+                                    return ColumnOf<NamedRow>{column, cell, false};
+                                }),
+                    rows);
 }
 
 std::optional<std::size_t> find_row(const CsvFile& file, const TableKeys& keys) {
@@ -170,7 +173,7 @@ std::optional<std::size_t> find_row(const CsvFile& file, const TableKeys& keys) 
             return file.number(row, column) ==
                    (whole ? static_cast<double>(*whole) : std::get<double>(value));
         };
-        if (std::all_of(keys.begin(), keys.end(), has)) {
+        if (std::ranges::all_of(keys, has)) {
             return row;
         }
     }

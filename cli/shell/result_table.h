@@ -1,10 +1,10 @@
-// A table of results, described once: aligned text for people, CSV for spreadsheets, JSON for
-// programs, and the rows that others published of it.
+// Tables of results: aligned text for people, Markdown, CSV for spreadsheets, JSON for programs.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -17,6 +17,23 @@
 
 namespace bucketwise {
 
+// --- tables of text ---
+
+using Cells = std::vector<std::string>;
+
+struct TextTable {
+    Cells header;  // '\n' parts lines
+    std::vector<Cells> rows = {};
+    std::vector<bool> left = {};  // columns to align left; the others align right
+};
+
+// Indented by two, columns two blanks apart.
+std::string aligned_text(const TextTable& table);
+
+std::string markdown_table(const TextTable& table);
+
+// --- tables of values ---
+
 enum class TableFormat : std::uint8_t { text, csv, json };
 
 template <>
@@ -25,7 +42,7 @@ inline constexpr auto names_of<TableFormat> = names("text", "csv", "json");
 struct Column {
     std::string key;      // in CSV and JSON; ends in its unit
     std::string heading;  // in text; with its unit, lines parted by '\n'
-    int decimals = 3;     // of numbers, in text; negative: so many significant digits
+    int decimals = 3;     // of numbers, in text; negative: significant digits
     bool in_text = true;  // else in CSV and JSON only
 };
 
@@ -44,22 +61,17 @@ Cell cell_of(const std::optional<Value>& value, double factor = 1) {
     return value ? Cell(static_cast<double>(*value) * factor) : Cell();
 }
 
-// How much too large `value` is, as a share of `truth`; nothing without either, or a truth of zero.
+// The relative error of `value`; nothing without either, or for a truth of zero.
 std::optional<double> error_of(const std::optional<double>& value,
                                const std::optional<double>& truth);
 
-// A column of a table whose rows are values of one kind, and what stands in it.
+// A column and its cell in a row.
 template <typename Row>
 struct ColumnOf {
     Column column;
     std::function<Cell(const Row&)> cell;
     bool always = true;  // else left out where no row has it
 };
-
-template <typename Row>
-void append(std::vector<ColumnOf<Row>>& columns, const std::vector<ColumnOf<Row>>& more) {
-    columns.insert(columns.end(), more.begin(), more.end());
-}
 
 template <typename Row>
 ResultTable table_of(const std::vector<ColumnOf<Row>>& columns, const std::vector<Row>& rows) {
@@ -70,9 +82,9 @@ ResultTable table_of(const std::vector<ColumnOf<Row>>& columns, const std::vecto
         for (const Row& row : rows) {
             cells.push_back(column.cell(row));
         }
-        if (!column.always && std::all_of(cells.begin(), cells.end(), [](const Cell& cell) {
-                return std::holds_alternative<std::monostate>(cell);
-            })) {
+        const bool is_empty = std::ranges::all_of(
+            cells, [](const Cell& cell) { return std::holds_alternative<std::monostate>(cell); });
+        if (is_empty && !column.always) {
             continue;
         }
         table.columns.push_back(column.column);
@@ -83,14 +95,17 @@ ResultTable table_of(const std::vector<ColumnOf<Row>>& columns, const std::vecto
     return table;
 }
 
+// Cells by the keys of columns. A column without any cell is left out.
+using NamedRow = std::map<std::string, Cell>;
+ResultTable table_of(const std::vector<Column>& columns, const std::vector<NamedRow>& rows);
+
 using TableKeys = std::vector<std::pair<std::string, Cell>>;  // by column
 
-// The first row of a published table that has these values, texts as they are and numbers as
-// numbers. Throws InputError for a column that is not there.
+// The first row of a published table with these values. Throws InputError for a missing column.
 std::optional<std::size_t> find_row(const CsvFile& file, const TableKeys& keys);
 
-// `head` are keys of the JSON document beside "rows" and "notes": what was run, on what, when.
-// Precondition (asserted): every row has a cell per column.
+// `head`: keys of the JSON document beside "rows" and "notes". Precondition (asserted): every row
+// has a cell per column.
 std::string render(const ResultTable& table, TableFormat format, const Json& head);
 
 }  // namespace bucketwise

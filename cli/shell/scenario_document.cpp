@@ -33,13 +33,12 @@ namespace po = boost::program_options;
 
 namespace {
 
-// Its reader knows better.
-constexpr std::int64_t most_batch = std::int64_t{1} << 40;
+constexpr WholeNumbers batches{1, std::int64_t{1} << 40};  // the scenario's reader knows better
 constexpr WholeNumbers ranks_read{1, 1'000'000};
 
-// What /cluster/link is where an option names the link: a preset's name or a file's; or, of a pipe,
-// which can be read once, and of a file whose name no document can have, what it holds. What is
-// wrong with a file is said of the option's own.
+// The value of /cluster/link where an option names the link: the name of a preset or of a file; or
+// the content, for a pipe, which can be read once, and for a file whose name is not UTF-8. Errors
+// name the file as it was typed.
 Json link_to_set(const std::string& link) {
     const std::string text = read_link_text(link);
     if (looks_like_preset(link) && find_preset(link) != nullptr) {
@@ -53,7 +52,7 @@ Json link_to_set(const std::string& link) {
     return file.string();
 }
 
-// "gpt2xl" of "GPT2-XL" and "gpt2_xl".
+// "gpt2xl" for "GPT2-XL" and "gpt2_xl".
 std::string without_joints(std::string_view name) {
     std::string text;
     for (const char c : name) {
@@ -64,8 +63,7 @@ std::string without_joints(std::string_view name) {
     return text;
 }
 
-// The model that ships and is meant, however its name is joined, where no file of that name is
-// here; else none.
+// The model of that name, however it is joined, unless there is a file of that name.
 std::optional<std::string> named_model(const std::string& scenario) {
     std::error_code error;
     if (std::filesystem::exists(scenario, error) &&
@@ -77,88 +75,93 @@ std::optional<std::string> named_model(const std::string& scenario) {
     return found == names.end() ? std::nullopt : std::optional<std::string>(*found);
 }
 
-Json model_document(const po::variables_map& values, const std::string& model) {
-    const Json usual = usual_scenario(model, {.ranks = optional_number(values, "ranks", ranks_read),
-                                              .device = text_or_empty(values, "device"),
-                                              .link = text_or_empty(values, "link"),
-                                              .dtype = text_or_empty(values, "dtype")});
+Json model_document(const ScenarioOptions& options, const std::string& model) {
+    const Json usual = usual_scenario(model, {.ranks = options.ranks,
+                                              .device = options.device.value_or(""),
+                                              .link = options.link.value_or(""),
+                                              .dtype = options.dtype.value_or("")});
     Json document = usual;
-    change_document(values, model, document);
-    std::set<std::string> said;
-    for (const auto& [option, value] : values) {
-        said.insert(option);
-    }
-    complete_usual(usual, said, read_text_file, document);
+    change_document(options, model, document);
+    std::set<std::string> typed;
+    const auto note = [&](const char* key, const auto& option) {
+        if (option) {
+            typed.insert(key);
+        }
+    };
+    note("ranks", options.ranks);
+    note("device", options.device);
+    note("link", options.link);
+    note("dtype", options.dtype);
+    note("batch", options.batch);
+    complete_usual(usual, typed, read_text_file, document);
     return document;
 }
 
 }  // namespace
 
-void add_scenario_options(po::options_description& options) {
-    add_options(
-        options,
-        {{"link", "link file, or preset (bucketwise link list), to use instead of the scenario's"},
-         {"strategy", "strategy to use instead of the scenario's, such as ddp, overlap or naive"}});
-    add_set_option(options);
+std::vector<OptionText> scenario_rows(ScenarioOptions& options) {
+    return {
+        {"link", "link file or preset (bucketwise link list) instead of the scenario's",
+         options.link},
+        {"strategy", "strategy instead of the scenario's, such as ddp, overlap or naive",
+         options.strategy},
+        {"device", "device preset instead of the scenario's", options.device},
+        {"batch",
+         "images or sequences per rank, instead of the scenario's",
+         {options.batch, batches}},
+        {"dtype", "dtype of parameters and gradients, instead of the scenario's", options.dtype},
+        {"set", "change a value of the scenario, /json/pointer=value; may be repeated",
+         options.set}};
 }
 
-void add_set_option(po::options_description& options) {
-    add_options(options,
-                {{"set", "change a value of the scenario, /json/pointer=value; may be repeated",
-                  many_values}});
+std::vector<OptionText> simulated_rows(ScenarioOptions& options) {
+    std::vector<OptionText> rows = scenario_rows(options);
+    rows.push_back(
+        {"ranks", "number of ranks, instead of the scenario's", {options.ranks, ranks_read}});
+    return rows;
 }
 
-void add_workload_options(po::options_description& options) {
-    add_options(options, {{"device", "device preset to use instead of the scenario's"},
-                          {"batch", "images or sequences per rank, instead of the scenario's"},
-                          {"dtype", "of parameters and gradients, instead of the scenario's"}});
-}
-
-Json read_scenario_document(const po::variables_map& values, const std::string& file) {
+Json read_scenario_document(const ScenarioOptions& options, const std::string& file) {
     if (const std::optional<std::string> model = named_model(file)) {
-        return model_document(values, *model);
+        return model_document(options, *model);
     }
     Json document = reading({file}, FileKind::scenario, [&] {
         const std::string text = read_text_file(file);
         refuse_other_kind(kind_of_text(text, file), file, FileKind::scenario);
         return parse_json(text, file);
     });
-    change_document(values, file, document);
+    change_document(options, file, document);
     return document;
 }
 
-Json read_simulated_document(const po::variables_map& values, const std::string& file) {
-    Json document = read_scenario_document(values, file);
-    if (const auto ranks = optional_number(values, "ranks", ranks_read)) {
-        set_at(document, "/cluster/ranks", *ranks, "--ranks");
+Json read_simulated_document(const ScenarioOptions& options, const std::string& file) {
+    Json document = read_scenario_document(options, file);
+    if (options.ranks) {
+        set_at(document, "/cluster/ranks", *options.ranks, "--ranks");
         Json& cluster = document["cluster"];
         const auto per_node = cluster.find("ranks_per_node");
         if (per_node != cluster.end() && per_node->is_number_integer()) {
-            *per_node = std::min(per_node->get<std::int64_t>(), *ranks);
+            *per_node = std::min(per_node->get<std::int64_t>(), *options.ranks);
         }
     }
     return document;
 }
 
-void change_document(const po::variables_map& values, const std::string& file, Json& document) {
-    if (values.count("link") != 0) {
-        const std::string& link = text_value(values, "link");
-        set_at(document, "/cluster/link", link_to_set(link), "--link");
+void change_document(const ScenarioOptions& options, const std::string& file, Json& document) {
+    if (options.link) {
+        set_at(document, "/cluster/link", link_to_set(*options.link), "--link");
     }
-    if (values.count("strategy") != 0) {
-        set_at(document, "/sync/strategy", text_value(values, "strategy"), "--strategy");
-    }
-    for (const char* key : {"device", "dtype"}) {
-        if (values.count(key) != 0) {
-            set_at(document, std::string("/workload/") + key, text_value(values, key),
-                   std::string("--") + key);
+    const auto set = [&](const char* pointer, const auto& value, const char* option) {
+        if (value) {
+            set_at(document, pointer, *value, option);
         }
-    }
-    if (const auto batch = optional_number(values, "batch", {1, most_batch})) {
-        set_at(document, "/workload/batch", *batch, "--batch");
-    }
-    for (const std::string& assignment : texts_value(values, "set")) {
-        if (assignment.rfind("/cluster/link/", 0) == 0) {
+    };
+    set("/sync/strategy", options.strategy, "--strategy");
+    set("/workload/device", options.device, "--device");
+    set("/workload/dtype", options.dtype, "--dtype");
+    set("/workload/batch", options.batch, "--batch");
+    for (const std::string& assignment : options.set) {
+        if (assignment.starts_with("/cluster/link/")) {
             inline_link(document, file, read_text_file);
         }
         apply_override(document, assignment);
@@ -182,16 +185,20 @@ void apply_override(Json& document, const std::string& assignment) {
     set_at(document, assignment.substr(0, equals), std::move(value), option);
 }
 
-void change_nccl_version(const po::variables_map& values, LinkParameters& link) {
-    if (values.count("nccl-version") == 0) {
-        return;
-    }
-    const auto version = choice_value(values, "nccl-version", every<NcclVersion>);
-    if (link.algorithm != Algorithm::nccl) {
+OptionText nccl_version_row(std::optional<NcclVersion>& version) {
+    return {"nccl-version",
+            "NCCL version whose cost model a topology's link follows; default: the link's, or 2.28",
+            {version, Choice{every<NcclVersion>}}};
+}
+
+void change_nccl_version(const std::optional<NcclVersion>& version, LinkParameters& link) {
+    if (version && link.algorithm != Algorithm::nccl) {
         throw InputError("--nccl-version", "", "a link whose algorithm is nccl",
                          std::string(name_of(link.algorithm)));
     }
-    link.topology->nccl->version = version;
+    if (version) {
+        link.topology->nccl->version = *version;
+    }
 }
 
 std::string read_link_text(const std::string& link) {
@@ -209,6 +216,31 @@ std::string read_link_text(const std::string& link) {
                                      error.expected(), fmt::join(nearest_presets(link), ", ")),
                          error.got());
     }
+}
+
+// --- for commands that read values by name ---
+
+namespace {
+
+void add_named(po::options_description& options, const std::set<std::string_view>& names) {
+    ScenarioOptions unused;
+    std::vector<OptionText> rows = scenario_rows(unused);
+    std::erase_if(rows, [&](const OptionText& row) { return !names.contains(row.name); });
+    add_unbound(options, rows);
+}
+
+}  // namespace
+
+void add_scenario_options(po::options_description& options) {
+    add_named(options, {"link", "strategy", "set"});
+}
+
+void add_set_option(po::options_description& options) {
+    add_named(options, {"set"});
+}
+
+void change_document(const po::variables_map& values, const std::string& file, Json& document) {
+    change_document(filled(values, simulated_rows), file, document);
 }
 
 std::string scenario_file(const po::variables_map& values, const std::string& command) {

@@ -1,55 +1,65 @@
-// The scenario that a command line means: a file and the options that change it.
+// The scenario that a command line describes: a file, or a model's name, and options that change
+// it.
 #pragma once
 
+#include <optional>
 #include <string>
+#include <vector>
 
 #include <boost/program_options.hpp>
 
 #include "cli/shell/option_values.h"
 #include "sim/base/json.h"
 #include "sim/link/link.h"
+#include "sim/link/network/topology.h"
 
 namespace bucketwise {
 
-// --link, --strategy and --set, which every command that takes a scenario has; and --set alone.
-void add_scenario_options(boost::program_options::options_description& options);
-void add_set_option(boost::program_options::options_description& options);
+// Changes to a scenario.
+struct ScenarioOptions {
+    std::optional<std::string> link;
+    std::optional<std::string> strategy;
+    std::optional<std::string> device;
+    std::optional<std::int64_t> batch;
+    std::optional<std::string> dtype;
+    std::vector<std::string> set;
+    std::optional<std::int64_t> ranks;  // where no ranks run
+};
 
-// --device, --batch and --dtype, of commands that also take a model's name for a scenario.
-void add_workload_options(boost::program_options::options_description& options);
+// --link, --strategy, --device, --batch, --dtype and --set.
+std::vector<OptionText> scenario_rows(ScenarioOptions& options);
+// The same, and --ranks.
+std::vector<OptionText> simulated_rows(ScenarioOptions& options);
 
 // Reads `file`, or makes the scenario of the model that it names where there is no such file
-// (sim/scenario/usual_scenario.h), and applies those options. Throws InputError.
-Json read_scenario_document(const boost::program_options::variables_map& values,
-                            const std::string& file);
+// (sim/scenario/usual_scenario.h), and changes it. Throws InputError.
+Json read_scenario_document(const ScenarioOptions& options, const std::string& file);
 
-// --ranks, of commands that run none: how many the scenario is simulated with.
-inline constexpr OptionText ranks_option{"ranks",
-                                         "how many ranks, instead of as many as the scenario says"};
+// The same, with --ranks.
+Json read_simulated_document(const ScenarioOptions& options, const std::string& file);
 
-// The same with that option too.
-Json read_simulated_document(const boost::program_options::variables_map& values,
-                             const std::string& file);
+// Changes a document that no file holds.
+void change_document(const ScenarioOptions& options, const std::string& file, Json& document);
 
-// Applies them to a document that is no file's.
-void change_document(const boost::program_options::variables_map& values, const std::string& file,
-                     Json& document);
-
-// `assignment`, as --set has it, is POINTER=VALUE. VALUE is JSON, or, where it is not, a string.
-// Keys on the way that are missing are made; array elements must exist. Throws InputError.
+// `assignment`, as --set has it, is POINTER=VALUE. VALUE is JSON, or else a string. Missing keys
+// are made; array elements must exist. Throws InputError.
 void apply_override(Json& document, const std::string& assignment);
 
-// --nccl-version: of a link that goes by NCCL's cost model. Throws InputError where this does not.
-inline constexpr OptionText nccl_version_option{
-    "nccl-version",
-    "version of NCCL whose cost model a topology's link goes by; default the link's, or 2.28"};
-void change_nccl_version(const boost::program_options::variables_map& values, LinkParameters& link);
+// --nccl-version, for a link that follows NCCL's cost model.
+OptionText nccl_version_row(std::optional<NcclVersion>& version);
+// Throws InputError where the link does not follow it.
+void change_nccl_version(const std::optional<NcclVersion>& version, LinkParameters& link);
 
-// The text of a link file or of a preset that --link names. Throws InputError.
+// The text of a link file or of a preset. Throws InputError.
 std::string read_link_text(const std::string& link);
 
-// The scenario's file, which `command` ("bench bucketed") needs, or must not have. Throw
-// UsageError.
+// --- for commands that read values by name ---
+
+void add_scenario_options(boost::program_options::options_description& options);
+void add_set_option(boost::program_options::options_description& options);
+void change_document(const boost::program_options::variables_map& values, const std::string& file,
+                     Json& document);
+// The scenario of bench `command`, or none. Throw UsageError.
 std::string scenario_file(const boost::program_options::variables_map& values,
                           const std::string& command);
 void refuse_scenario(const boost::program_options::variables_map& values,

@@ -16,8 +16,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// Sorted, so that of equally near ones the same is meant everywhere. At most 10,000: nobody's slip
-// of the hand is worth more.
+// Sorted, so that ties between similar names break alike everywhere. At most 10,000, which is
+// enough for a typing error.
 std::vector<std::string> names_of_files(const fs::path& folder) {
     constexpr std::size_t most = 10'000;
     std::vector<std::string> names;

@@ -80,6 +80,10 @@ std::vector<Bytes> parse_sizes(const std::string& text, const std::string& optio
                        [&](const std::string& part) { return parse_size(part, option); });
 }
 
+std::vector<Bytes> sizes_or_auto(const std::string& text, const std::string& option) {
+    return text == "auto" ? std::vector<Bytes>{} : parse_sizes(text, option);
+}
+
 void check_caps(const std::vector<Bytes>& caps, const SyncRequest& sync) {
     const Bytes least = least_cap(sync);
     const auto small = std::ranges::find_if(caps, [&](Bytes cap) { return cap < least; });

@@ -10,26 +10,27 @@
 
 namespace bucketwise {
 
-// "25MiB", "0.5 MiB", "64kB", "512B": a number above zero and one of B, kB, MB, GB (powers of
-// 1000), KiB, MiB, GiB (powers of 1024); fractions of a byte are dropped, as PyTorch does with its
-// cap. Throws InputError that names `option`.
+// "25MiB", "0.5 MiB", "64kB", "512B": a number above zero and B, kB, MB, GB (powers of 1000), KiB,
+// MiB or GiB (powers of 1024). Fractions of a byte are dropped, as PyTorch drops them. Throws
+// InputError, which names `option`.
 Bytes parse_size(const std::string& text, const std::string& option);
 
-// For people: in the largest of B, KiB, MiB and GiB that leaves at least 1, with at most two
-// decimals.
+// In the largest of B, KiB, MiB and GiB that leaves at least 1, with at most two decimals.
 std::string text_of(Bytes size);
 
-// A size as it was typed, most likely: "10MB" for 10,000,000 bytes, where text_of() says 9.54MiB.
+// A size as it was probably typed: "10MB" for 10,000,000 bytes, where text_of() gives 9.54MiB.
 std::string message_text(Bytes size);
 
 // Sizes separated by commas.
 std::vector<Bytes> parse_sizes(const std::string& text, const std::string& option);
 
-// Throws InputError that names --bucket-cap for one that is too small for the strategy.
+// The same; "auto": none.
+std::vector<Bytes> sizes_or_auto(const std::string& text, const std::string& option);
+
+// Throws InputError, which names --bucket-cap, for a cap that is too small for the strategy.
 void check_caps(const std::vector<Bytes>& caps, const SyncRequest& sync);
 
-// Throws InputError that names `option` unless a message of the size is whole elements, and of at
-// most 16 GiB.
+// Throws InputError, which names `option`, unless the size is whole elements and at most 16 GiB.
 void check_message(Bytes size, DType dtype, const std::string& option);
 
 }  // namespace bucketwise

@@ -61,7 +61,7 @@ TEST_CASE("a slower link is told of predictions by its collectives", "[check]") 
 
 TEST_CASE("limits need no baseline", "[check]") {
     const TestFolder folder;
-    // 5.345728 ms, of which 1.345728 wait for communication: 25 %.
+    // A step of 5.345728 ms waits 1.345728 for communication: 25 %.
     CHECK(check(folder, {two_buckets, "--max-step", "5.4ms", "--max-exposed", "26%"}).exit_code ==
           0);
     CHECK(check(folder, {two_buckets, "--max-step", "5.3ms"}).exit_code == 3);

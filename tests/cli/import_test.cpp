@@ -17,10 +17,6 @@ namespace {
 
 using testing::contains;
 
-Outcome bucketwise(const Words& arguments) {
-    return run(Words{BUCKETWISE_BINARY} + arguments);
-}
-
 Outcome import_log(const Words& arguments) {
     return bucketwise(Words{"import", "nccl-tests"} + arguments);
 }
@@ -39,12 +35,12 @@ TEST_CASE("Logs of three programs become one link with all kinds", "[import]") {
                                              "\n" + log_text(times, 8, {.kind = kind}));
         return folder.file(program);
     };
-    const Outcome imported = import_log({log("all_reduce_perf", CollectiveKind::all_reduce),
-                                         log("all_gather_perf", CollectiveKind::all_gather),
-                                         log("reduce_scatter_perf", CollectiveKind::reduce_scatter),
-                                         "-o", folder.file("m.jsonl")});
-    REQUIRE(imported.exit_code == 0);
-    CHECK(imported.output.starts_with(
+    const std::string imported =
+        check_ends_well(import_log({log("all_reduce_perf", CollectiveKind::all_reduce),
+                                    log("all_gather_perf", CollectiveKind::all_gather),
+                                    log("reduce_scatter_perf", CollectiveKind::reduce_scatter),
+                                    "-o", folder.file("m.jsonl")}));
+    CHECK(imported.starts_with(
         "10 all-reduces of 8 ranks, 10 sizes; 10 all-gathers of 8 ranks, 10 sizes; 10 "
         "reduce-scatters of 8 ranks, 10 sizes: make a link of them"));
     REQUIRE(
@@ -67,27 +63,23 @@ TEST_CASE("A log becomes measurements, a link and a prediction", "[import]") {
     const TestFolder folder;
     write_file(folder.file("log.txt"), log_text(usual_times(), 8, {}));
     const std::string measurements = folder.file("m.jsonl");
-    const Outcome imported = import_log({folder.file("log.txt"), "-o", measurements});
-    CHECK(imported.errors.empty());
-    REQUIRE(imported.exit_code == 0);
+    const std::string imported =
+        check_ends_well(import_log({folder.file("log.txt"), "-o", measurements}));
     CHECK(
-        imported.output.starts_with("14 all-reduces of 8 ranks, 14 sizes: make a link of them with "
-                                    "bucketwise calibrate " +
-                                    measurements + " -o link.json\n"));
-    CHECK(contains(imported.output, "ranks  8 (busbw / algbw of"));
-    CHECK(contains(imported.output, "nodes  1 (assumed, as the log names no hosts"));
-    // What would go to the file is what -o - prints, but for the command and the time.
+        imported.starts_with("14 all-reduces of 8 ranks, 14 sizes: make a link of them with "
+                             "bucketwise calibrate " +
+                             measurements + " -o link.json\n"));
+    check_contains(imported,
+                   {"ranks  8 (busbw / algbw of", "nodes  1 (assumed, as the log names no hosts"});
+    // -o - prints the file, but for the command and the time.
     const Outcome printed = import_log({folder.file("log.txt"), "-o", "-"});
     const std::string file = text_of_file(measurements);
     CHECK(printed.output.substr(printed.output.find('\n')) == file.substr(file.find('\n')));
 
     const std::string link = folder.file("link.json");
-    const Outcome calibrated = bucketwise({"calibrate", measurements, "-o", link});
-    CHECK(calibrated.errors.empty());
-    REQUIRE(calibrated.exit_code == 0);
-    CHECK(contains(calibrated.output, "residual"));
-    CHECK(contains(calibrated.output, "on average"));
-    CHECK(contains(calibrated.output, "Note: only all-reduces were measured"));
+    const std::string calibrated =
+        check_ends_well(bucketwise({"calibrate", measurements, "-o", link}));
+    check_contains(calibrated, {"residual", "on average", "Note: only all-reduces were measured"});
     // 100 GB/s by the log; a ring on 8 ranks puts 1.75 of each byte on the wire. In place is 3 %
     // faster, and the median of the two is half of that.
     const auto document = nlohmann::json::parse(text_of_file(link));
@@ -111,19 +103,16 @@ TEST_CASE("A captured step takes the link of a log, and what communication cost 
         words.insert(words.begin(), {"calibrate", measurements, "-o", folder.file("link.json")});
         return bucketwise(words);
     };
-    const Outcome done = calibrate({"--captured", captured, "--scenario-output", written});
-    CHECK(done.errors.empty());
-    REQUIRE(done.exit_code == 0);
-    CHECK(contains(done.output, "of a captured backward of"));
+    const std::string done =
+        check_ends_well(calibrate({"--captured", captured, "--scenario-output", written}));
+    CHECK(contains(done, "captured backward of"));
     const auto scenario = nlohmann::json::parse(text_of_file(written));
     CHECK(scenario["cluster"]["link"] ==
           nlohmann::json::parse(text_of_file(folder.file("link.json"))));
     CHECK(bucketwise({"predict", written}).exit_code == 0);
 
     const auto check_refused = [&](const std::vector<std::string>& words, const std::string& why) {
-        const Outcome outcome = calibrate(words);
-        CHECK(outcome.exit_code == 2);
-        CHECK(contains(outcome.errors, why));
+        check_contains(check_fails(2, calibrate(words)), {why});
     };
     check_refused({"--captured", captured}, "--scenario-output beside it");
     check_refused({"--captured", scenarios + "/resnet50_8xh100.json", "--scenario-output", written},
@@ -145,50 +134,42 @@ TEST_CASE("Exports of Nsight Systems become a scenario, a replay and a predictio
     const std::string recorded = folder.file("report.sqlite");
     write_file(recorded, file.bytes());
     const std::string scenario = folder.file("scenario.json");
-    const Outcome imported = bucketwise({"import", "nsys", recorded, "-o", scenario});
-    CHECK(imported.errors.empty());
-    REQUIRE(imported.exit_code == 0);
-    CHECK(contains(imported.output, "2 traces; the scenario is made of " + recorded + " (process"));
-    CHECK(contains(imported.output, "Replayed: "));
+    const std::string imported =
+        check_ends_well(bucketwise({"import", "nsys", recorded, "-o", scenario}));
+    check_contains(imported,
+                   {"2 traces; the scenario is made of " + recorded + " (process", "Replayed: "});
     CHECK(contains(text_of_file(scenario), "all-reduces of an Nsight Systems trace, least times"));
     const Outcome predicted = bucketwise({"predict", scenario});
     CHECK(predicted.exit_code == 0);
     CHECK(contains(predicted.output, "as traced: only 2 different sizes"));
 
-    const Outcome refused = bucketwise({"import", "nsys", recorded, "-o", recorded});
-    CHECK(refused.exit_code == 2);
-    const Outcome unmarked = bucketwise(
-        {"import", "nsys", recorded, "--step-range", "my step", "-o", folder.file("s.json")});
-    CHECK(unmarked.exit_code == 2);
-    CHECK(contains(unmarked.errors,
-                   "--step-range: expected the name of ranges that mark steps, got \"my step\""));
-    const Outcome other = bucketwise({"import", "nsys", scenario, "-o", folder.file("s.json")});
-    CHECK(other.exit_code == 2);
-    CHECK(contains(other.errors, "expected an export of Nsight Systems, got a scenario"));
+    check_fails(2, bucketwise({"import", "nsys", recorded, "-o", recorded}));
+    check_contains(check_fails(2, bucketwise({"import", "nsys", recorded, "--step-range", "my step",
+                                              "-o", folder.file("s.json")})),
+                   {"--step-range: expected the name of ranges that mark steps, got \"my step\""});
+    check_contains(
+        check_fails(2, bucketwise({"import", "nsys", scenario, "-o", folder.file("s.json")})),
+        {"expected an export of Nsight Systems, got a scenario"});
 }
 
 TEST_CASE("Traces of fully_shard become a scenario, a replay and a prediction", "[import]") {
     const TestFolder folder;
     const std::string scenario = folder.file("scenario.json");
     const std::string trace = BUCKETWISE_TEST_DATA_DIR "/fsdp2/traces/wide_one_layer_per_group.";
-    const Outcome imported =
-        bucketwise({"import", "kineto", trace + "0.json.gz", trace + "1.json.gz", "-o", scenario,
-                    "--trace", folder.file("replay.json")});
-    CHECK(imported.errors.empty());
-    REQUIRE(imported.exit_code == 0);
-    CHECK(imported.output.starts_with("Change first: a group for each layer, "));
-    CHECK(contains(imported.output, "Replayed: "));
+    const std::string imported =
+        check_ends_well(bucketwise({"import", "kineto", trace + "0.json.gz", trace + "1.json.gz",
+                                    "-o", scenario, "--trace", folder.file("replay.json")}));
+    CHECK(imported.starts_with("Change first: a group for each layer, "));
+    CHECK(contains(imported, "Replayed: "));
     CHECK(contains(text_of_file(folder.file("replay.json")), "traced: ProfilerStep#"));
     const Outcome predicted = bucketwise({"predict", scenario});
     CHECK(predicted.exit_code == 0);
-    CHECK(contains(predicted.output, "for block in model.layers:"));
-    CHECK(contains(predicted.output, "%  yours\n"));
+    check_contains(predicted.output, {"for block in model.layers:", "%  yours\n"});
     const Outcome compared =
         bucketwise({"import", "kineto", trace + "0.json.gz", "--compare",
                     BUCKETWISE_TEST_DATA_DIR "/fsdp2/traces/wide_kept_after_forward.0.json.gz"});
     CHECK(compared.exit_code == 0);
-    // What is kept is not gathered a second time: nine all-gathers, and five, beside the five
-    // reduce-scatters.
+    // Kept parameters are gathered once: nine all-gathers, and five, beside five reduce-scatters.
     CHECK(contains(compared.output, "collectives                                14           10"));
 }
 
@@ -197,38 +178,29 @@ TEST_CASE("Dumps of a flight recorder and an execution trace become scenarios th
     const TestFolder folder;
     const std::string scenario = folder.file("scenario.json");
     const std::string logs = BUCKETWISE_TEST_DATA_DIR "/traces/";
-    const Outcome dumps =
+    const std::string dumps = check_ends_well(
         bucketwise({"import", "flight-recorder", logs + "fr_ddp_rank0.pickle.gz",
-                    logs + "fr_ddp_rank1.pickle.gz", "--link", "eth-10g", "-o", scenario});
-    CHECK(dumps.errors.empty());
-    REQUIRE(dumps.exit_code == 0);
-    CHECK(contains(dumps.output, "7 whole ones of 2 all-reduces"));
-    CHECK(contains(dumps.output, "  Predicted: "));
+                    logs + "fr_ddp_rank1.pickle.gz", "--link", "eth-10g", "-o", scenario}));
+    check_contains(dumps, {"7 whole ones of 2 all-reduces", "  Predicted: "});
     CHECK(bucketwise({"predict", scenario}).exit_code == 0);
 
     const Words trace{"import", "chakra", logs + "execution_trace.json.gz"};
-    const Outcome plan = bucketwise(trace + Words{"--link", "eth-10g", "--forward-ms", "10",
-                                                  "--backward-ms", "20", "-o", scenario});
-    CHECK(plan.errors.empty());
-    REQUIRE(plan.exit_code == 0);
-    CHECK(contains(plan.output, "2 with the same 2 all-reduces"));
+    const std::string plan =
+        check_ends_well(bucketwise(trace + Words{"--link", "eth-10g", "--forward-ms", "10",
+                                                 "--backward-ms", "20", "-o", scenario}));
+    CHECK(contains(plan, "2 with the same 2 all-reduces"));
     CHECK(bucketwise({"predict", scenario}).exit_code == 0);
 
     // Without a link or times they are asked for; half of the times is a mistake.
-    const Outcome linkless =
-        bucketwise({"import", "flight-recorder", logs + "fr_ddp_rank0.pickle.gz", "-o", scenario});
-    CHECK(linkless.exit_code == 2);
-    CHECK(contains(linkless.errors, "--link"));
-    const Outcome timeless = bucketwise(trace + Words{"--link", "eth-10g", "-o", scenario});
-    CHECK(timeless.exit_code == 2);
-    CHECK(contains(timeless.errors, "--forward-ms"));
-    const Outcome half =
-        bucketwise(trace + Words{"--link", "eth-10g", "--forward-ms", "1", "-o", scenario});
-    CHECK(half.exit_code == 2);
+    check_contains(check_fails(2, bucketwise({"import", "flight-recorder",
+                                              logs + "fr_ddp_rank0.pickle.gz", "-o", scenario})),
+                   {"--link"});
+    check_contains(check_fails(2, bucketwise(trace + Words{"--link", "eth-10g", "-o", scenario})),
+                   {"--forward-ms"});
+    check_fails(
+        2, bucketwise(trace + Words{"--link", "eth-10g", "--forward-ms", "1", "-o", scenario}));
     for (const char* what : {"flight-recorder", "chakra"}) {
-        const Outcome none = bucketwise({"import", what, folder.file("none"), "-o", scenario});
-        CHECK(none.exit_code == 2);
-        check_one_line(none.errors);
+        check_fails(2, bucketwise({"import", what, folder.file("none"), "-o", scenario}));
     }
 }
 
@@ -236,22 +208,19 @@ TEST_CASE("A model of Hugging Face becomes a scenario that predict takes at once
     const TestFolder folder;
     write_file(folder.file("config.json"), gpt2_config);
     const std::string scenario = folder.file("scenario.json");
-    const Outcome imported =
-        bucketwise({"import", "hf", folder.file("config.json"), "-o", scenario, "--ranks", "4"});
-    CHECK(imported.errors.empty());
-    REQUIRE(imported.exit_code == 0);
-    CHECK(imported.output.starts_with("Ready to predict: bucketwise predict " + scenario + "\n"));
-    CHECK(contains(imported.output, "as nobody gave --link, --device, --batch.\n"));
-    CHECK(contains(imported.output, "124439808 parameters in 148 tensors"));
-    CHECK(contains(imported.output, "batch            8"));
-    CHECK_FALSE(contains(imported.output, "  ranks  "));
+    const std::string imported = check_ends_well(
+        bucketwise({"import", "hf", folder.file("config.json"), "-o", scenario, "--ranks", "4"}));
+    CHECK(imported.starts_with("Ready to predict: bucketwise predict " + scenario + "\n"));
+    check_contains(imported, {"as nobody gave --link, --device, --batch.\n",
+                              "124439808 parameters in 148 tensors", "batch            8"});
+    CHECK_FALSE(contains(imported, "  ranks  "));
     // Nothing but the model's name tells it from the shipped one.
     auto own = nlohmann::json::parse(text_of_file(scenario));
     const auto predict = [&](const nlohmann::json& document) {
         write_file(folder.file("case.json"), document.dump());
-        const Outcome predicted = bucketwise({"predict", folder.file("case.json"), "--json", "-"});
-        REQUIRE(predicted.exit_code == 0);
-        return nlohmann::json::parse(predicted.output)["best"];
+        const std::string predicted =
+            check_ends_well(bucketwise({"predict", folder.file("case.json"), "--json", "-"}));
+        return nlohmann::json::parse(predicted)["best"];
     };
     const auto best = predict(own);
     CHECK(contains(own["caveats"].dump(), "as no option said it: batch 8, sequence-length 1024"));
@@ -271,16 +240,13 @@ TEST_CASE("A vision transformer of Hugging Face becomes a scenario that predict 
         "intermediate_size": 3072, "num_attention_heads": 12, "num_labels": 10})");
     const std::string scenario = folder.file("scenario.json");
     const Words import{"import", "hf", folder.file("config.json"), "-o", scenario};
-    const Outcome imported =
-        bucketwise(import + Words{"--link", "eth-10g", "--device", "A100", "--batch", "4"});
-    CHECK(imported.errors.empty());
-    REQUIRE(imported.exit_code == 0);
-    CHECK(imported.output.starts_with("Ready to predict: bucketwise predict "));
-    CHECK(contains(imported.output, "85806346 parameters in 200 tensors"));
+    const std::string imported = check_ends_well(
+        bucketwise(import + Words{"--link", "eth-10g", "--device", "A100", "--batch", "4"}));
+    CHECK(imported.starts_with("Ready to predict: bucketwise predict "));
+    CHECK(contains(imported, "85806346 parameters in 200 tensors"));
     CHECK(bucketwise({"predict", scenario}).exit_code == 0);
-    const Outcome sequences = bucketwise(import + Words{"--sequence-length", "128"});
-    CHECK(sequences.exit_code == 2);
-    CHECK(contains(sequences.errors, "expected a model of sequences, got ViTForImage"));
+    check_contains(check_fails(2, bucketwise(import + Words{"--sequence-length", "128"})),
+                   {"expected a model of sequences, got ViTForImage"});
 }
 
 TEST_CASE("What cannot be imported is refused in one line, and nothing is written", "[import]") {
@@ -343,10 +309,7 @@ TEST_CASE("What cannot be imported is refused in one line, and nothing is writte
         check_one_line(outcome.errors);
         CHECK_FALSE(std::filesystem::exists(output));
     }
-    const Outcome unwritable =
-        import_log({folder.file("good"), "-o", folder.file("no folder/out")});
-    CHECK(unwritable.exit_code == 1);
-    check_one_line(unwritable.errors);
+    check_fails(1, import_log({folder.file("good"), "-o", folder.file("no folder/out")}));
 }
 
 }  // namespace bucketwise

@@ -9,16 +9,8 @@
 namespace bucketwise {
 namespace {
 
-struct Shown {
-    int exit_code = -1;
-    std::string output;
-    std::string errors;
-};
-
-Shown show(const Words& arguments) {
-    Process process(Words{BUCKETWISE_BINARY, "link", "show"} + arguments);
-    const int exit_code = process.wait();
-    return {exit_code, process.output(), process.errors()};
+Outcome show(const Words& arguments) {
+    return run(Words{BUCKETWISE_BINARY, "link", "show"} + arguments);
 }
 
 std::string shipped_link(const std::string& name) {
@@ -26,7 +18,7 @@ std::string shipped_link(const std::string& name) {
 }
 
 nlohmann::json rows_of(const Words& arguments) {
-    const Shown shown = show(arguments + Words{"--format", "json"});
+    const Outcome shown = show(arguments + Words{"--format", "json"});
     INFO(shown.errors);
     REQUIRE(shown.exit_code == 0);
     nlohmann::json document = nlohmann::json::parse(shown.output);
@@ -75,12 +67,7 @@ TEST_CASE("link show refuses by name what it cannot show") {
     const std::string plain = shipped_link("gloo_compare_ddp.json");
     const std::string pod = shipped_link("h100_fat_tree.json");
     const auto refused = [](const Words& arguments, const std::string& part) {
-        const Shown shown = show(arguments);
-        CAPTURE(shown.errors, part);
-        CHECK(shown.exit_code == 2);
-        CHECK(shown.output.empty());
-        CHECK(shown.errors.find("bucketwise: ") == 0);
-        CHECK(shown.errors.find(part) != std::string::npos);
+        check_contains(check_fails(2, show(arguments)), {part});
     };
     refused({}, "expected one link");
     refused({plain}, "--ranks");
@@ -98,14 +85,8 @@ TEST_CASE("link show refuses by name what it cannot show") {
     refused({shipped_link("hierarchical_h100_efa.json"), "--ranks", "16"}, "--ranks-per-node");
 }
 
-Shown run_link_command(const Words& arguments) {
-    Process process(Words{BUCKETWISE_BINARY} + arguments);
-    const int exit_code = process.wait();
-    return {exit_code, process.output(), process.errors()};
-}
-
 TEST_CASE("link list prints every preset with its range") {
-    const Shown listed = run_link_command({"link", "list", "--format", "json"});
+    const Outcome listed = bucketwise({"link", "list", "--format", "json"});
     REQUIRE(listed.exit_code == 0);
     const nlohmann::json rows = nlohmann::json::parse(listed.output).at("rows");
     CHECK(rows.size() >= 15);
@@ -116,11 +97,10 @@ TEST_CASE("link list prints every preset with its range") {
         CHECK(row["slow_latency_us"] > row["typical_latency_us"]);
         CHECK(row["typical_latency_us"] > row["fast_latency_us"]);
     }
-    CHECK(run_link_command({"link", "list"}).output.find("nvlink-h100-8") != std::string::npos);
-    const Shown more = run_link_command({"link", "list", "--ranks", "3"});
-    CHECK(more.exit_code == 2);
-    CHECK(more.errors.find("unrecognised option '--ranks'") != std::string::npos);
-    CHECK(run_link_command({"link", "list", "all"}).exit_code == 2);
+    CHECK(bucketwise({"link", "list"}).output.find("nvlink-h100-8") != std::string::npos);
+    check_contains(check_fails(2, bucketwise({"link", "list", "--ranks", "3"})),
+                   {"unrecognised option '--ranks'"});
+    CHECK(bucketwise({"link", "list", "all"}).exit_code == 2);
 }
 
 TEST_CASE("a preset can be shown, saved, changed and named like a file") {
@@ -128,36 +108,33 @@ TEST_CASE("a preset can be shown, saved, changed and named like a file") {
     const nlohmann::json rows = rows_of({"nvlink-h100-8", "--bytes", "1MiB"});
     CHECK(rows[0]["fast_us"] < rows[0]["time_us"]);
     CHECK(rows[0]["time_us"] < rows[0]["slow_us"]);
-    const Shown text = show({"eth-10g", "--json"});
+    const Outcome text = show({"eth-10g", "--json"});
     REQUIRE(text.exit_code == 0);
     write_file(folder.file("mine.json"), text.output);
     CHECK(show({folder.file("mine.json"), "--json"}).output == text.output);
     const Words sizes{"--ranks", "4", "--bytes", "1MB"};
     CHECK(rows_of(Words{folder.file("mine.json")} + sizes)[0]["time_us"] ==
           rows_of(Words{"eth-10g"} + sizes)[0]["time_us"]);
-    const Shown many = show({"nvlink-h100-8", "--ranks", "16"});
-    CHECK(many.exit_code == 2);
-    CHECK(many.errors.find("at most 8 with the preset nvlink-h100-8; of several nodes are "
-                           "ib-ndr-400, efa-p5") != std::string::npos);
+    check_contains(check_fails(2, show({"nvlink-h100-8", "--ranks", "16"})),
+                   {"at most 8 with the preset nvlink-h100-8; of several nodes are "
+                    "ib-ndr-400, efa-p5"});
 }
 
 TEST_CASE("predict and sweep take a preset where they take a link file") {
     const std::string scenario = std::string(BUCKETWISE_SCENARIO_DIR) + "/two_buckets.json";
-    const Shown predicted =
-        run_link_command({"predict", scenario, "--link", "eth-1g", "--json", "-"});
+    const Outcome predicted = bucketwise({"predict", scenario, "--link", "eth-1g", "--json", "-"});
     INFO(predicted.errors);
     REQUIRE(predicted.exit_code == 0);
     const nlohmann::json json = nlohmann::json::parse(predicted.output);
     CHECK(json["link"] == "eth-1g");
     REQUIRE(json["link_preset"]["ends"].size() == 2);
     CHECK(json["link_preset"]["ends"][0]["best"]["step_ms"] > json["best"]["step_ms"]);
-    const Shown swept = run_link_command(
-        {"sweep", scenario, "--vary", "/cluster/link=eth-1g,eth-10g,wan-100mbit-50ms"});
+    const Outcome swept =
+        bucketwise({"sweep", scenario, "--vary", "/cluster/link=eth-1g,eth-10g,wan-100mbit-50ms"});
     INFO(swept.errors);
     CHECK(swept.exit_code == 0);
-    const Shown misspelt = run_link_command({"predict", scenario, "--link", "eth10g"});
-    CHECK(misspelt.exit_code == 2);
-    CHECK(misspelt.errors.find("a preset such as eth-10g") != std::string::npos);
+    check_contains(check_fails(2, bucketwise({"predict", scenario, "--link", "eth10g"})),
+                   {"a preset such as eth-10g"});
 }
 
 TEST_CASE("the ends that link show prints are on either side of what is typical") {
@@ -175,7 +152,7 @@ TEST_CASE("the ends that link show prints are on either side of what is typical"
 TEST_CASE("link show says which NCCL it assumes, and can be asked for another") {
     const Words link{"nvlink-h100-8", "--ranks", "2", "--bytes", "1GiB"};
     CHECK(show(link).output.find("chosen by NCCL 2.28's own cost model") != std::string::npos);
-    const Shown older = show(link + Words{"--nccl-version", "2.27"});
+    const Outcome older = show(link + Words{"--nccl-version", "2.27"});
     CHECK(older.output.find("chosen by NCCL 2.27's own cost model") != std::string::npos);
     // Its ends are of that version too: before 2.22 a flag went with every three words by LL.
     const Words small{"ib-ndr-400", "--ranks", "2", "--bytes", "512KiB"};
@@ -185,16 +162,13 @@ TEST_CASE("link show says which NCCL it assumes, and can be asked for another") 
         CAPTURE(time);
         CHECK(now[0][time] != then[0][time]);
     }
-    const Shown saved = show({"ib-ndr-400", "--json", "--nccl-version", "2.20"});
+    const Outcome saved = show({"ib-ndr-400", "--json", "--nccl-version", "2.20"});
     const nlohmann::json file = nlohmann::json::parse(saved.output);
     CHECK(file["topology"]["nccl"]["version"] == "2.20");
-    const Shown none = show({"ib-ndr-400", "--nccl-version", "2.2"});
-    CHECK(none.exit_code == 2);
-    CHECK(none.errors.find("--nccl-version: expected one of 2.18, 2.20,") != std::string::npos);
-    const Shown other = show({"eth-10g", "--nccl-version", "2.20"});
-    CHECK(other.exit_code == 2);
-    CHECK(other.errors.find("expected a link whose algorithm is nccl, got ring") !=
-          std::string::npos);
+    check_contains(check_fails(2, show({"ib-ndr-400", "--nccl-version", "2.2"})),
+                   {"--nccl-version: expected one of 2.18, 2.20,"});
+    check_contains(check_fails(2, show({"eth-10g", "--nccl-version", "2.20"})),
+                   {"expected a link whose algorithm is nccl, got ring"});
 }
 
 }  // namespace

@@ -57,7 +57,7 @@ std::int64_t rounds_in(const std::string& file) {
     return rounds;
 }
 
-// What is measured once in every round: as many lines, each another item.
+// The items of a round: a line each.
 std::set<std::string> items_of_round(const std::vector<Json>& records, std::int64_t round) {
     std::set<std::string> items;
     for (const Json& record : records) {
@@ -89,10 +89,7 @@ void check_complete(const std::string& file, std::int64_t rounds, std::size_t it
 // --- runs ---
 
 void check_ends_well(const Words& words, const Surroundings& surroundings = {}) {
-    const Outcome outcome = run(words, surroundings);
-    INFO(outcome.errors);
-    CHECK(outcome.errors.empty());
-    REQUIRE(outcome.exit_code == 0);
+    bucketwise::check_ends_well(run(words, surroundings));
 }
 
 // A run that has measured a little and has much before it.
@@ -123,6 +120,13 @@ class LongRun {
         return exit_code;
     }
 
+    // Its one line on standard error, once it has failed.
+    std::string failure() {
+        CHECK(wait() == 1);
+        check_one_line(launcher.errors());
+        return launcher.errors();
+    }
+
     // The file alone is left, with whole lines.
     void check_what_is_left() {
         CHECK(records_in(file()).size() >= 5);
@@ -143,12 +147,10 @@ TEST_CASE("a whole run writes every item of every round once, the environment fi
     INFO(ranks << " ranks");
     const TestFolder folder;
     const std::string file = folder.file("measured.jsonl");
-    const Outcome outcome =
-        run(measure(file, {"--ranks", std::to_string(ranks), "--rounds", "3", "--bytes",
-                           "4KiB,1MiB", "--bucket-cap", "1MiB,25MiB"}));
-    CHECK(outcome.errors.empty());
-    REQUIRE(outcome.exit_code == 0);
-    CHECK_THAT(outcome.output, Contains("spread") && Contains(std::to_string(ranks) + " ranks"));
+    const std::string outcome =
+        check_ends_well(run(measure(file, {"--ranks", std::to_string(ranks), "--rounds", "3",
+                                           "--bytes", "4KiB,1MiB", "--bucket-cap", "1MiB,25MiB"})));
+    CHECK_THAT(outcome, Contains("spread") && Contains(std::to_string(ranks) + " ranks"));
     // Two all-reduces, a line of compute from each rank, contention with 64 KiB and 1 MiB (16 MiB
     // are more than all gradients), and steps at two caps and at the default one.
     check_complete(file, 3, 2 + static_cast<std::size_t>(ranks) + 2 + 3);
@@ -203,9 +205,7 @@ TEST_CASE("a rank that is killed is named, and what was measured is kept") {
 TEST_CASE("a rank that is stopped is named after the deadline") {
     LongRun run({"--deadline", "6"});  // enough to get that far under sanitizers
     ::kill(run.ranks[1].number, SIGSTOP);
-    CHECK(run.wait() == 1);
-    check_one_line(run.launcher.errors());
-    CHECK_THAT(run.launcher.errors(), Contains("rank 1 was stopped by signal 19"));
+    CHECK_THAT(run.failure(), Contains("rank 1 was stopped by signal 19"));
     run.check_what_is_left();
 }
 
@@ -214,10 +214,8 @@ TEST_CASE("who interrupts a run learns that the file keeps what was measured") {
         {{SIGINT, "signal 2 (Interrupt)"}, {SIGTERM, "signal 15 (Terminated)"}}));
     LongRun run;
     run.launcher.send(signal);
-    CHECK(run.wait() == 1);
-    check_one_line(run.launcher.errors());
-    CHECK_THAT(run.launcher.errors(), Contains("interrupted by " + name) &&
-                                          Contains(run.file() + " keeps what was measured"));
+    CHECK_THAT(run.failure(), Contains("interrupted by " + name) &&
+                                  Contains(run.file() + " keeps what was measured"));
     run.check_what_is_left();
 }
 
@@ -228,7 +226,7 @@ TEST_CASE("when the launcher is killed its ranks end, and --resume goes on with 
     for (const ProcessId& rank : run.ranks) {
         CHECK(wait_until([&] { return !is_alive(rank); }));
     }
-    // Nor does the folder stay in which the ranks met.
+    // The folder where the ranks met is gone.
     CHECK(wait_until([&] { return run.files_left() == 1; }));
     const std::string left = text_of_file(run.file());
     const std::string whole = left.substr(0, left.rfind('\n') + 1);
@@ -281,9 +279,7 @@ TEST_CASE("a run whose file is removed or changed by somebody else does not go o
     } else {
         write_file(run.file(), "mine, and without an end");
     }
-    CHECK(run.wait() == 1);
-    check_one_line(run.launcher.errors());
-    CHECK_THAT(run.launcher.errors(),
+    CHECK_THAT(run.failure(),
                Contains(run.file() + (is_removed ? ": was removed" : ": was changed")) &&
                    !Contains("keeps what was measured"));
     CHECK(text_of_file(run.file()) == (is_removed ? "" : "mine, and without an end"));
@@ -301,9 +297,7 @@ TEST_CASE(
     if (is_replaced) {
         std::filesystem::rename(run.folder.file("mine"), run.file());
     }
-    CHECK(run.wait() == 1);
-    check_one_line(run.launcher.errors());
-    CHECK_THAT(run.launcher.errors(),
+    CHECK_THAT(run.failure(),
                Contains("rank 0 failed: " + run.file() + ": was renamed to " + renamed) &&
                    Contains("; " + renamed + " keeps what was measured") && !Contains("--resume"));
     CHECK(records_in(renamed).size() >= 5);
@@ -314,9 +308,7 @@ TEST_CASE("a run whose file is replaced by another says so, and leaves the other
     LongRun run;
     write_file(run.folder.file("mine"), "mine, and without an end");
     std::filesystem::rename(run.folder.file("mine"), run.file());
-    CHECK(run.wait() == 1);
-    check_one_line(run.launcher.errors());
-    CHECK_THAT(run.launcher.errors(),
+    CHECK_THAT(run.failure(),
                Contains(run.file() + ": was replaced by another file while it was being written") &&
                    Contains("what had been measured is gone with it") &&
                    !Contains("keeps what was measured"));
@@ -327,9 +319,7 @@ TEST_CASE("what somebody else writes behind a run's records stays there") {
     LongRun run;
     const std::string note = "a note, without an end";
     std::ofstream(run.file(), std::ios::app) << note;
-    CHECK(run.wait() == 1);
-    check_one_line(run.launcher.errors());
-    CHECK_THAT(run.launcher.errors(), Contains(run.file() + ": was changed"));
+    CHECK_THAT(run.failure(), Contains(run.file() + ": was changed"));
     CHECK_THAT(text_of_file(run.file()), Catch::Matchers::EndsWith(note));
 }
 
@@ -344,14 +334,12 @@ TEST_CASE("who interrupts a run whose file was renamed learns where it is") {
     const std::string renamed = run.folder.file("renamed.jsonl");
     std::filesystem::rename(run.file(), renamed);
     run.launcher.send(SIGINT);
-    CHECK(run.wait() == 1);
-    check_one_line(run.launcher.errors());
-    CHECK_THAT(run.launcher.errors(), Contains("; " + renamed + " keeps what was measured"));
+    CHECK_THAT(run.failure(), Contains("; " + renamed + " keeps what was measured"));
 }
 
 // --- a run that fails before it has measured anything ---
 
-// A folder for temporary files in which there can be none.
+// A folder for temporary files that does not exist.
 class NoTemporaryFiles {
   public:
     [[nodiscard]] Surroundings surroundings() const {
@@ -365,12 +353,10 @@ class NoTemporaryFiles {
 TEST_CASE("a run that fails before its first record leaves nothing behind") {
     const TestFolder folder;
     const std::string file = folder.file("measured.jsonl");
-    const Outcome outcome = run(measure(file, one_item), NoTemporaryFiles().surroundings());
-    CHECK(outcome.exit_code == 2);
-    check_one_line(outcome.errors);
-    CHECK_THAT(outcome.errors, Contains("TMPDIR"));
+    CHECK_THAT(check_fails(2, run(measure(file, one_item), NoTemporaryFiles().surroundings())),
+               Contains("TMPDIR"));
     CHECK_FALSE(std::filesystem::exists(file));
-    // What was there, if only a name, stays.
+    // An empty file stays.
     write_file(file, "");
     CHECK(run(measure(file, one_item), NoTemporaryFiles().surroundings()).exit_code == 2);
     CHECK(std::filesystem::exists(file));
@@ -388,11 +374,9 @@ TEST_CASE("a run whose folder for temporary files is full leaves nothing behind"
     std::ofstream(disk.file("full")) << std::string(4096, 'x');
     const TestFolder folder;
     const std::string file = folder.file("measured.jsonl");
-    const Outcome outcome = run(measure(file, one_item + Words{"--deadline", "5"}),
-                                {.variables = {{"TMPDIR", disk.file("")}}});
-    CHECK(outcome.exit_code == 1);
-    check_one_line(outcome.errors);
-    CHECK_THAT(outcome.errors, Contains(disk.file("")));
+    CHECK_THAT(check_fails(1, run(measure(file, one_item + Words{"--deadline", "5"}),
+                                  {.variables = {{"TMPDIR", disk.file("")}}})),
+               Contains(disk.file("")));
     CHECK_FALSE(std::filesystem::exists(file));
     const std::filesystem::directory_iterator left(disk.file(""));
     CHECK(std::distance(begin(left), end(left)) <= 1);
@@ -570,10 +554,8 @@ TEST_CASE("a rank that others started does not mix its measurements with earlier
     const TestFolder store;
     const std::string file = folder.file("measured.jsonl");
     write_file(file, "{}\n");
-    const Outcome outcome = run(measure(file, one_item + Words{"--store", store.path()}),
-                                {.variables = torchrun_variables(0, 1)});
-    CHECK(outcome.exit_code == 2);
-    check_one_line(outcome.errors);
+    check_fails(2, run(measure(file, one_item + Words{"--store", store.path()}),
+                       {.variables = torchrun_variables(0, 1)}));
     CHECK(text_of_file(file) == "{}\n");
 }
 
@@ -704,11 +686,9 @@ TEST_CASE("resuming refuses a damaged file by its line, and leaves it as it is")
 
 TEST_CASE("two runs do not write to one file") {
     LongRun running;
-    const Outcome outcome =
-        run(measure(running.file(), one_item + Words{"--rounds", "100000", "--resume"}));
-    CHECK(outcome.exit_code == 1);
-    check_one_line(outcome.errors);
-    CHECK_THAT(outcome.errors, Contains(running.file() + ": another run is writing to it"));
+    CHECK_THAT(check_fails(1, run(measure(running.file(),
+                                          one_item + Words{"--rounds", "100000", "--resume"}))),
+               Contains(running.file() + ": another run is writing to it"));
     running.launcher.send(SIGTERM);
     CHECK(running.wait() == 1);
     const std::vector<Json> records = records_in(running.file());
@@ -724,10 +704,7 @@ void check_bad_use(const Words& words, const Surroundings& surroundings = {}) {
         typed += word + " ";
     }
     INFO(typed);
-    const Outcome outcome = run(words, surroundings);
-    CHECK(outcome.exit_code == 2);
-    check_one_line(outcome.errors);
-    CHECK(outcome.output.empty());
+    check_fails(2, run(words, surroundings));
 }
 
 TEST_CASE("wrong use of measure ends with 2 and one line, and no file is made") {
@@ -796,13 +773,10 @@ TEST_CASE("what measurements cannot be written to is refused before anything is 
 TEST_CASE("an interface that does not exist is named") {
     const TestFolder folder;
     const std::string file = folder.file("never.jsonl");
-    const Outcome outcome =
-        run(measure(file, one_item + Words{"--store", folder.path(), "--interface", "nosuch"}),
-            {.variables = torchrun_variables(0, 1)});
-    CHECK(outcome.exit_code == 2);
-    check_one_line(outcome.errors);
-    CHECK_THAT(outcome.errors, Contains("--interface: expected a network interface"));
-    CHECK_THAT(outcome.errors, Contains("nosuch"));
+    CHECK_THAT(check_fails(2, run(measure(file, one_item + Words{"--store", folder.path(),
+                                                                 "--interface", "nosuch"}),
+                                  {.variables = torchrun_variables(0, 1)})),
+               Contains("--interface: expected a network interface") && Contains("nosuch"));
     CHECK((!std::filesystem::exists(file) || text_of_file(file).empty()));
 }
 
@@ -810,18 +784,16 @@ TEST_CASE("a store that ranks cannot meet in is bad input") {
     const TestFolder folder;
     for (const std::string& store :
          {folder.file("nothing"), std::string("redis://host"), std::string("http://host:1")}) {
-        const Outcome outcome =
-            run(measure(folder.file("never.jsonl"), one_item + Words{"--store", store}),
-                {.variables = torchrun_variables(0, 2)});
-        CHECK(outcome.exit_code == 2);
-        check_one_line(outcome.errors);
-        CHECK_THAT(outcome.errors, Contains(store + ": expected "));
+        CHECK_THAT(check_fails(2, run(measure(folder.file("never.jsonl"),
+                                              one_item + Words{"--store", store}),
+                                      {.variables = torchrun_variables(0, 2)})),
+                   Contains(store + ": expected "));
     }
 }
 
 // --- parameters that are sharded ---
 
-// What was measured gives the link and the computing, and each setting is predicted with them.
+// The records give link and computing, and each setting is predicted with them.
 void check_predicted(const TestFolder& folder, const std::string& file, std::size_t settings) {
     const std::string calibrated = folder.file("calibrated.json");
     const std::string compared = folder.file("compared.json");
@@ -844,12 +816,9 @@ TEST_CASE("settings of a sharded step are measured side by side, and what they s
     write_file(scenario, sharded_scenario_text);
     const Words words{BUCKETWISE_BINARY, "measure",          scenario,  "-o",       file,
                       "--sharding",      "1,2/keep,2,all,3", "--bytes", "4KiB,1MiB"};
-    const Outcome outcome = run(words + Words{"--rounds", "2"});
-    CHECK(outcome.errors.empty());
-    REQUIRE(outcome.exit_code == 0);
-    CHECK_THAT(outcome.output, Contains("all-gather alone") && Contains("reduce-scatter alone") &&
-                                   Contains("2 layers, kept, async") &&
-                                   Contains("every sum is right"));
+    const std::string outcome = check_ends_well(run(words + Words{"--rounds", "2"}));
+    CHECK_THAT(outcome, Contains("all-gather alone") && Contains("reduce-scatter alone") &&
+                            Contains("2 layers, kept, async") && Contains("every sum is right"));
     // Two all-gathers, two reduce-scatters, a line of compute from each rank, contention with an
     // all-gather; the scenario's own setting, which is 1, two layers both ways, and all, which
     // is 3.
@@ -929,12 +898,11 @@ TEST_CASE("stage 3 is measured with other numbers of elements that are prefetche
                       R"("param_persistence_threshold": 30, "prefetch_bucket_size": 0}})",
                       "--bytes",
                       "4KiB,64KiB"};
-    const Outcome outcome = run(words + Words{"--rounds", "1", "--sharding", "35,all"});
-    CHECK(outcome.errors.empty());
-    REQUIRE(outcome.exit_code == 0);
-    CHECK_THAT(outcome.output, Contains("stage3_prefetch_bucket_size 0,") &&
-                                   Contains("stage3_prefetch_bucket_size 35,") &&
-                                   Contains("every sum is right"));
+    const std::string outcome =
+        check_ends_well(run(words + Words{"--rounds", "1", "--sharding", "35,all"}));
+    CHECK_THAT(outcome, Contains("stage3_prefetch_bucket_size 0,") &&
+                            Contains("stage3_prefetch_bucket_size 35,") &&
+                            Contains("every sum is right"));
     check_predicted(folder, file, 3);
     // Settings whose collectives are alike are measured once.
     const std::string once = folder.file("once.jsonl");
@@ -1024,12 +992,10 @@ TEST_CASE("where ranks cannot meet as TMPDIR is full, the message names it and s
 
 TEST_CASE("a TMPDIR that is none is bad input") {
     const TestFolder folder;
-    const Outcome outcome = run(measure(folder.file("measured.jsonl"), one_item),
-                                {.variables = {{"TMPDIR", folder.file("nothing")}}});
-    CHECK(outcome.exit_code == 2);
-    check_one_line(outcome.errors);
-    CHECK_THAT(outcome.errors, Contains("TMPDIR: expected a folder for temporary files"));
-    CHECK_THAT(outcome.errors, Contains(folder.file("nothing")));
+    CHECK_THAT(check_fails(2, run(measure(folder.file("measured.jsonl"), one_item),
+                                  {.variables = {{"TMPDIR", folder.file("nothing")}}})),
+               Contains("TMPDIR: expected a folder for temporary files") &&
+                   Contains(folder.file("nothing")));
 }
 
 TEST_CASE("a closed stream never takes measurements or messages in another's place") {
@@ -1086,7 +1052,7 @@ TEST_CASE("no all-reduce is faster than --link-rate allows, and the machine stay
     CHECK(records.front()["link_rate"] == "1gbit");
     for (std::size_t i = 1; i < records.size(); ++i) {
         // In a ring of two each rank sends 2 (p-1)/p = 1 times the message: 2^22 bytes at 125 MB/s
-        // take 33.6 ms. What a link saved while it was idle is less than a tenth of that.
+        // take 33.6 ms. An idle link saves less than a tenth of that.
         for (const double sample_us : records[i]["samples_us"]) {
             CHECK(sample_us > 0.9 * 33'554);
         }

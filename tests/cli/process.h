@@ -126,7 +126,7 @@ inline std::vector<ProcessId> children_of(::pid_t process) {
     return children;
 }
 
-// What the process was started with, not what it has set since; empty: nothing.
+// A variable at the start of the process; empty: unset.
 inline std::string variable_of(const ProcessId& process, const std::string& name) {
     const std::string text =
         '\0' + text_of_file("/proc/" + std::to_string(process.number) + "/environ");
@@ -259,11 +259,39 @@ inline Outcome run(const Words& words, const Surroundings& surroundings = {}) {
     return {exit_code, process.output(), process.errors()};
 }
 
+inline void check_contains(const std::string& text, const std::vector<std::string>& parts) {
+    INFO(text);
+    for (const std::string& part : parts) {
+        INFO(part);
+        CHECK(text.find(part) != std::string::npos);
+    }
+}
+
+// A silent success. Its output.
+inline std::string check_ends_well(const Outcome& outcome) {
+    INFO(outcome.errors);
+    CHECK(outcome.errors.empty());
+    REQUIRE(outcome.exit_code == 0);
+    return outcome.output;
+}
+
+inline Outcome bucketwise(const Words& arguments) {
+    return run(Words{BUCKETWISE_BINARY} + arguments);
+}
+
 inline void check_one_line(const std::string& errors) {
     INFO(errors);
     CHECK(errors.rfind("bucketwise: ", 0) == 0);
     CHECK(std::count(errors.begin(), errors.end(), '\n') == 1);
     CHECK(errors.back() == '\n');
+}
+
+// A failure with that code and one line on standard error, which is returned.
+inline std::string check_fails(int exit_code, const Outcome& outcome) {
+    CHECK(outcome.exit_code == exit_code);
+    CHECK(outcome.output.empty());
+    check_one_line(outcome.errors);
+    return outcome.errors;
 }
 
 }  // namespace bucketwise

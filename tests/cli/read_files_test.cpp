@@ -130,18 +130,15 @@ TEST_CASE("a validation writes over nothing that it was asked with, and says so 
     for (const char* name : {"link.json", "report.md", "step_time.svg"}) {
         const std::string read = folder.file(name);
         std::filesystem::copy(inputs.file("v.link.json"), read);
-        const Outcome outcome = run({BUCKETWISE_BINARY, "validate", two_buckets, "--link", read,
-                                     "-o", folder.path(), "--resume"});
-        CHECK(outcome.exit_code == 2);
-        check_one_line(outcome.errors);
-        CHECK_THAT(outcome.errors, Contains(read + ": expected a file of its own to write to"));
+        CHECK_THAT(check_fails(2, run({BUCKETWISE_BINARY, "validate", two_buckets, "--link", read,
+                                       "-o", folder.path(), "--resume"})),
+                   Contains(read + ": expected a file of its own to write to"));
         CHECK(text_of_file(read) == text_of_file(inputs.file("v.link.json")));
     }
     CHECK_FALSE(std::filesystem::exists(folder.file("measurements.jsonl")));
 }
 
-// What a command says of /dev/zero, which it is given 2 GiB of address space to read; sanitizers
-// take more for themselves.
+// The error of a command that reads /dev/zero in 2 GiB of address space; sanitizers need more.
 std::string said_of_zeros(const Words& words) {
     const TestFolder folder;
     const char* limited =

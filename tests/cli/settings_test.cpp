@@ -1,4 +1,4 @@
-// What to type where, and what is typed already, as users ask for it.
+// Settings to type, and typed settings, as users ask for them.
 #include <algorithm>
 #include <cmath>
 #include <random>

@@ -35,7 +35,7 @@ TEST_CASE("a sweep gives a row per point as a hand computes it", "[sweep_command
     CHECK(outcome.errors.empty());
     const auto rows = rows_in(outcome.output);
     REQUIRE(rows.size() == 4);
-    // None: 1 or 2 ms of forward and 3 of backward. Naive: besides, all-reduces of 2.197152 and
+    // Strategy none: 1 or 2 ms of forward and 3 of backward. Naive adds all-reduces of 2.197152 and
     // 1.148576 ms, all exposed.
     CHECK(rows[0] == nlohmann::json{{"index", 0},
                                     {"/workload/forward_ms", 1},
@@ -58,11 +58,11 @@ TEST_CASE("where rows go to a file, a sentence says where the step is shortest a
           "[sweep_command]") {
     const TestFolder own;
     // Without communication: 1 or 2 ms of forward and 3 of backward.
-    const Outcome outcome = sweep({two_buckets, "--vary", "/workload/forward_ms=2,1", "--set",
-                                   "/sync/strategy=none", "-o", own.file("rows.jsonl")});
-    REQUIRE(outcome.exit_code == 0);
+    const std::string outcome =
+        check_ends_well(sweep({two_buckets, "--vary", "/workload/forward_ms=2,1", "--set",
+                               "/sync/strategy=none", "-o", own.file("rows.jsonl")}));
     CHECK(
-        outcome.output ==
+        outcome ==
         "A step takes 4.00 ms at the best of 2 points (/workload/forward_ms=1) and 5.00 ms at the "
         "worst (/workload/forward_ms=2).\n");
     CHECK(rows_in(text_of_file(own.file("rows.jsonl"))).size() == 2);
@@ -197,10 +197,7 @@ TEST_CASE("a sweep with a point that is no scenario writes nothing", "[sweep_com
         {"no_such_file.json"},
         {}};
     for (const Words& words : wrong) {
-        const Outcome outcome = sweep(words + Words{"-o", file});
-        CHECK(outcome.exit_code == 2);
-        CHECK(outcome.output.empty());
-        check_one_line(outcome.errors);
+        check_fails(2, sweep(words + Words{"-o", file}));
         CHECK(text_of_file(file) == "what was there");
     }
     // The first such point is named, whoever found which first.
@@ -226,9 +223,7 @@ TEST_CASE("percentiles of predict are drawn from the variation, or refused", "[s
              {"--percentiles", "--set", "/variation={\"compute_standard_error\": 0.1}"},
              {"--draws", "50"},
              {"--percentiles", "--set", "/variation/rank_spread=0.1", "--draws", "0"}}) {
-        const Outcome refused = run(predict + more);
-        CHECK(refused.exit_code == 2);
-        check_one_line(refused.errors);
+        check_fails(2, run(predict + more));
     }
 }
 

@@ -35,20 +35,14 @@ Json json_in(const std::string& file) {
 }
 
 void check_refused(const Words& words, const std::string& expected) {
-    const Outcome outcome = run(words);
-    CHECK(outcome.exit_code == 2);
-    CHECK(outcome.output.empty());
-    check_one_line(outcome.errors);
-    CHECK_THAT(outcome.errors, Contains(expected));
+    check_contains(check_fails(2, run(words)), {expected});
 }
 
 // One validation serves all that look at what it leaves.
 const TestFolder& validated() {
     static const TestFolder folder;
     static const bool done = [] {
-        const Outcome outcome = run(quick_validation(folder));
-        INFO(outcome.errors);
-        REQUIRE(outcome.exit_code == 0);
+        check_ends_well(run(quick_validation(folder)));
         return true;
     }();
     REQUIRE(done);
@@ -72,11 +66,10 @@ TEST_CASE("a validation, and what can be done with it") {
             CHECK(comparison[key].is_number());
         }
         // The calibrated scenario predicts what the comparison says.
-        const Outcome predicted =
+        const std::string predicted = check_ends_well(
             run(bucketwise_words("predict", {folder + "/scenario.json", "--bucket-cap",
-                                             "1MiB,3MiB,25MiB", "--json", "-"}));
-        REQUIRE(predicted.exit_code == 0);
-        const Json prediction = Json::parse(predicted.output);
+                                             "1MiB,3MiB,25MiB", "--json", "-"})));
+        const Json prediction = Json::parse(predicted);
         for (const Json& point : comparison["points"]) {
             if (point["is_default"]) {
                 CHECK(point["predicted_step_ms"] == prediction["default"]["step_ms"]);
@@ -117,8 +110,8 @@ TEST_CASE("a validation, and what can be done with it") {
         const std::string html = text_of_file(folder + "/report.html");
         const std::string markdown = text_of_file(folder + "/report.md");
         const std::string verdict = json_in(folder + "/comparison.json")["verdict"]["text"];
-        CHECK_THAT(html, Contains("<h1>" + verdict + "</h1>"));
-        CHECK_THAT(html, Contains("&lt;script&gt;alert(1)&lt;/script&gt; | $x^2$ &amp; "));
+        check_contains(html, {"<h1>" + verdict + "</h1>",
+                              "&lt;script&gt;alert(1)&lt;/script&gt; | $x^2$ &amp; "});
         CHECK(markdown.starts_with("# " + verdict));
         CHECK_THAT(markdown, Contains(R"(\<script\>alert(1)\</script\> \| \$x^2\$ \& "q": ddp)"));
     }
@@ -140,11 +133,10 @@ TEST_CASE("a validation, and what can be done with it") {
         Json own_comparison = json_in(own.file("comparison.json"));
         CHECK(own_comparison == json_in(folder + "/comparison.json"));
         // The contract of the two: any scenario, a link, measurements.
-        const Outcome outcome = run(bucketwise_words(
+        const std::string outcome = check_ends_well(run(bucketwise_words(
             "compare", {two_buckets, "--link", own.file("link.json"), "--measurements",
-                        folder + "/measurements.jsonl", "-o", "-"}));
-        REQUIRE(outcome.exit_code == 0);
-        CHECK(Json::parse(outcome.output)["points"].size() == 4);
+                        folder + "/measurements.jsonl", "-o", "-"})));
+        CHECK(Json::parse(outcome)["points"].size() == 4);
     }
 
     SECTION("a folder that holds files is only gone on with when asked") {
@@ -211,24 +203,20 @@ TEST_CASE("a validation with a limit of time ends by itself, and another one goe
     const TestFolder own;
     const std::string folder = own.file("v");
     const Words words{two_buckets, "-o", folder};
-    const Outcome first = run(bucketwise_words("validate", words + Words{"--time", "3s"}));
-    INFO(first.errors);
-    REQUIRE(first.exit_code == 0);
+    const std::string first =
+        check_ends_well(run(bucketwise_words("validate", words + Words{"--time", "3s"})));
     const Json comparison = json_in(folder + "/comparison.json");
     CHECK(comparison["format"] == 2);
-    CHECK(first.output.find('\n') > 20);
+    CHECK(first.find('\n') > 20);
     std::string text = comparison["verdict"]["text"];
-    CHECK(first.output.substr(0, 15) == text.substr(0, 15));
+    CHECK(first.substr(0, 15) == text.substr(0, 15));
     CHECK(text_of_file(folder + "/report.md").find("bucketwise measure") != std::string::npos);
     const std::string file = folder + "/measurements.jsonl";
     const std::string measured = text_of_file(file);
     // The default is a step of every round.
     CHECK(records_of(file, "step") > 0);
     CHECK(records_of(file, "compute") > 0);
-    const Outcome second =
-        run(bucketwise_words("validate", words + Words{"--time", "2s", "--resume"}));
-    INFO(second.errors);
-    REQUIRE(second.exit_code == 0);
+    check_ends_well(run(bucketwise_words("validate", words + Words{"--time", "2s", "--resume"})));
     CHECK_THAT(text_of_file(file), StartsWith(measured));
     CHECK(text_of_file(file).size() > measured.size());
 }
@@ -250,7 +238,7 @@ TEST_CASE("who interrupts a validation gets a report of what was measured") {
 
 // --- folders that an earlier run has left ---
 
-// What is found under the name python3 instead of Python.
+// A script that takes the place of python3.
 class OtherPython {
   public:
     explicit OtherPython(const std::string& script) {
@@ -267,7 +255,7 @@ class OtherPython {
     TestFolder folder_;
 };
 
-// Of one round.
+// A validation of one round.
 Words short_validation(const std::string& folder) {
     return bucketwise_words("validate", {two_buckets, "-o", folder, "--rounds", "1", "--bucket-cap",
                                          "1MiB", "--bytes", "4KiB,1MiB,4MiB"});
@@ -380,17 +368,14 @@ TEST_CASE("a machine is fitted to published steps from the command line") {
     write_file(own.file("steps.csv"),
                "bucket_cap_mib,backward_ms\n12,483.565\n36,505.944\n60,532.847\n108,572.485\n");
     const std::string scenario = std::string(BUCKETWISE_SCENARIO_DIR) + "/compare_ddp_async.json";
-    const Outcome outcome = run(bucketwise_words(
+    const std::string outcome = check_ends_well(run(bucketwise_words(
         "calibrate", {"--steps", own.file("steps.csv"), "--scenario", scenario, "-o",
-                      own.file("link.json"), "--scenario-output", own.file("fitted.json")}));
-    INFO(outcome.errors);
-    REQUIRE(outcome.exit_code == 0);
-    CHECK_THAT(outcome.output, Contains("latency_us is not identifiable"));
-    const Outcome predicted =
+                      own.file("link.json"), "--scenario-output", own.file("fitted.json")})));
+    CHECK_THAT(outcome, Contains("latency_us is not identifiable"));
+    const std::string predicted = check_ends_well(
         run(bucketwise_words("predict", {own.file("fitted.json"), "--bucket-cap", "36MiB", "--link",
-                                         own.file("link.json"), "--json", "-"}));
-    REQUIRE(predicted.exit_code == 0);
-    const double backward = Json::parse(predicted.output)["sweep"][0]["backward_ms"];
+                                         own.file("link.json"), "--json", "-"})));
+    const double backward = Json::parse(predicted)["sweep"][0]["backward_ms"];
     CHECK(std::abs(backward / 505.944 - 1) < 0.01);
 }
 

@@ -1,7 +1,6 @@
-// What a user typed a little wrong, and files given to a command that does not read them: the
-// message says what was meant, or which command does. And text that somebody else wrote, in files,
-// in their names and on the command line: what is shown of it steers no terminal and forges no
-// line, and what is passed on names no folder of this machine.
+// Typing errors, and files given to the wrong command: the message names the right word or command.
+// Foreign text in files, names and arguments steers no terminal and forges no line, and files to
+// pass on name no folder of this machine.
 #include <filesystem>
 #include <string>
 #include <string_view>
@@ -21,17 +20,9 @@ namespace {
 using testing::contains;
 using Json = nlohmann::json;
 
-Outcome typed(const Words& arguments) {
-    return run(Words{BUCKETWISE_BINARY} + arguments);
-}
-
-// What is refused, with exit code 2, in one line.
+// The one line of a refusal, with exit code 2.
 std::string refused(const Words& arguments) {
-    const Outcome outcome = typed(arguments);
-    CHECK(outcome.exit_code == 2);
-    CHECK(outcome.output.empty());
-    check_one_line(outcome.errors);
-    return outcome.errors;
+    return check_fails(2, bucketwise(arguments));
 }
 
 // A folder with a file of every kind that some command reads, by name.
@@ -61,7 +52,7 @@ const std::string steering = "a\x1b[31m\xc2\x9b\xe2\x80\xaez";
 // As JSON documents may have it: names refuse control characters.
 const std::string steering_name = "a\xc2\x9b\xe2\x80\xaez";
 
-// A line of the shell, in which "$0" is the program and "$1" the folder.
+// Runs a line of the shell; "$0" is the program and "$1" the folder.
 Outcome in_shell(const std::string& line, const TestFolder& folder) {
     return run({"/bin/sh", "-c", line, BUCKETWISE_BINARY, folder.path()});
 }
@@ -137,7 +128,7 @@ TEST_CASE("a file that is not there is refused with the one that was meant", "[w
     write_kinds(folder);
     CHECK(contains(refused({"predict", folder.file("scenaro.json")}),
                    "(did you mean " + folder.file("scenario.json") + "?)"));
-    // What ships may be named without its folder, or its ending.
+    // Shipped files may be named without folder or ending.
     for (const char* name :
          {"resnet50_8xh100", "resnet50_8xh100.json", "scenarios/resnet50_8h100.json"}) {
         CHECK(
@@ -165,7 +156,7 @@ TEST_CASE(
 }
 
 TEST_CASE("predict lists the strategies, and how one is set", "[words]") {
-    const std::string help = typed({"predict", "--help"}).output;
+    const std::string help = bucketwise({"predict", "--help"}).output;
     CHECK(contains(help, "--set /sync/strategy="));
     for (const char* strategy : {"none", "naive", "flat", "overlap", "bucketed", "ddp",
                                  "ddp_first_iteration", "python_sync", "python_async"}) {
@@ -177,12 +168,9 @@ TEST_CASE("devices and number types are understood however they are spelt", "[wo
     const TestFolder folder;
     const std::string scenario = std::string(BUCKETWISE_SCENARIO_DIR) + "/gpt2_h200.json";
     const auto predicted = [&](const std::string& device, const std::string& arithmetic) {
-        const Outcome outcome =
-            typed({"predict", scenario, "--set", "/workload/device=" + device, "--set",
-                   "/workload/arithmetic=" + arithmetic, "--json", "-"});
-        INFO(outcome.errors);
-        REQUIRE(outcome.exit_code == 0);
-        return outcome.output;
+        return check_ends_well(
+            bucketwise({"predict", scenario, "--set", "/workload/device=" + device, "--set",
+                        "/workload/arithmetic=" + arithmetic, "--json", "-"}));
     };
     const std::string as_written = predicted("H100", "bfloat16");
     for (const char* device : {"h100", "NVIDIA H100 80GB HBM3", "h-100", "H100_SXM"}) {
@@ -192,19 +180,18 @@ TEST_CASE("devices and number types are understood however they are spelt", "[wo
     CHECK(predicted("a100-80gb", "tf32") == predicted("A100", "tfloat32"));
     // Another board of that chip is not taken for it.
     for (const char* device : {"a100-40gb", "h100-pcie", "H100 NVL"}) {
-        CHECK(typed({"predict", scenario, "--set", std::string("/workload/device=") + device})
+        CHECK(bucketwise({"predict", scenario, "--set", std::string("/workload/device=") + device})
                   .exit_code == 2);
     }
-    // What is written has the names.
+    // Written files have the names.
     write_kinds(folder);
     write_file(folder.file("config.json"),
                R"({"model_type": "gpt2", "n_layer": 2, "n_embd": 64, "n_head": 2,
                    "n_positions": 64, "vocab_size": 100})");
-    const Outcome imported = typed({"import", "hf", folder.path(), "-o", "-", "--device",
-                                    "rtx-4090", "--dtype", "fp32", "--arithmetic", "bf16"});
-    INFO(imported.errors);
-    REQUIRE(imported.exit_code == 0);
-    const auto workload = nlohmann::json::parse(imported.output)["workload"];
+    const std::string imported =
+        check_ends_well(bucketwise({"import", "hf", folder.path(), "-o", "-", "--device",
+                                    "rtx-4090", "--dtype", "fp32", "--arithmetic", "bf16"}));
+    const auto workload = nlohmann::json::parse(imported)["workload"];
     CHECK(workload["device"] == "RTX 4090");
     CHECK(workload["dtype"] == "float32");
     CHECK(workload["arithmetic"] == "bfloat16");
@@ -242,8 +229,7 @@ TEST_CASE("a file that another command reads is refused with that command", "[wo
             }
             const std::string message = refused(words);
             INFO(message);
-            CHECK(contains(message, folder.file(given.file) + ": expected "));
-            CHECK(contains(message, given.way_out));
+            check_contains(message, {folder.file(given.file) + ": expected ", given.way_out});
             CHECK_FALSE(std::filesystem::exists(folder.file("out")));
         }
     }
@@ -258,12 +244,12 @@ TEST_CASE("a file that another command reads is refused with that command", "[wo
 TEST_CASE("names of a scenario reach the terminal without what steers it", "[words]") {
     const TestFolder folder;
     write_file(folder.file("s.json"), changed_two_buckets(steering_name).dump());
-    const Outcome text = typed({"predict", folder.file("s.json")});
+    const Outcome text = bucketwise({"predict", folder.file("s.json")});
     CHECK(text.exit_code == 0);
     check_shows_no_steering(text.output);
     CHECK(contains(text.output, R"(a\u009b\u202ez: ddp, 2 ranks)"));
     // To a program it is what it was.
-    const Outcome json = typed({"predict", folder.file("s.json"), "--json", "-"});
+    const Outcome json = bucketwise({"predict", folder.file("s.json"), "--json", "-"});
     check_shows_no_steering(json.output);
     CHECK(Json::parse(json.output)["scenario"] == steering_name);
 }
@@ -286,7 +272,7 @@ TEST_CASE("a message is one line of bounded length, whatever it quotes", "[words
                              scenario, "-o", folder.file("never.json")},
                             {"bench", "compare-ddp", scenario, "--simulate", "--published",
                              folder.file("columns.csv")}}) {
-        const Outcome outcome = typed(arguments);
+        const Outcome outcome = bucketwise(arguments);
         CHECK(outcome.exit_code == 2);
         check_one_line(outcome.errors);
         check_shows_no_steering(outcome.errors);
@@ -298,15 +284,12 @@ TEST_CASE("what measurements say of a machine stays within its line of a report"
     const TestFolder folder;
     const std::string file =
         measured_by(folder, steering + "\nNote: forged\n" + std::string(100'000, 'x'));
-    const Outcome calibrated = typed({"calibrate", file, "-o", folder.file("link.json"),
-                                      "--scenario-output", folder.file("scenario.json")});
-    INFO(calibrated.errors);
-    REQUIRE(calibrated.exit_code == 0);
-    const Outcome compared =
-        typed({"compare", folder.file("scenario.json"), "--measurements", file, "--details"});
-    INFO(compared.errors);
-    REQUIRE(compared.exit_code == 0);
-    for (const std::string& text : {calibrated.output, compared.output}) {
+    const std::string calibrated =
+        check_ends_well(bucketwise({"calibrate", file, "-o", folder.file("link.json"),
+                                    "--scenario-output", folder.file("scenario.json")}));
+    const std::string compared = check_ends_well(
+        bucketwise({"compare", folder.file("scenario.json"), "--measurements", file, "--details"}));
+    for (const std::string& text : {calibrated, compared}) {
         check_shows_no_steering(text);
         CHECK_FALSE(contains(text, "\nNote: forged"));
         CHECK(text.size() < 30'000);
@@ -316,11 +299,11 @@ TEST_CASE("what measurements say of a machine stays within its line of a report"
 TEST_CASE("what is passed on names no folder of the machine it was made on", "[words]") {
     const TestFolder folder;
     const std::string file = measured_by(folder, "a machine");
-    REQUIRE(typed({"calibrate", file, "-o", folder.file("link.json"), "--scenario-output",
-                   folder.file("scenario.json"), "--fit", folder.file("fit.json")})
+    REQUIRE(bucketwise({"calibrate", file, "-o", folder.file("link.json"), "--scenario-output",
+                        folder.file("scenario.json"), "--fit", folder.file("fit.json")})
                 .exit_code == 0);
-    REQUIRE(typed({"compare", folder.file("scenario.json"), "--measurements", file, "-o",
-                   folder.file("comparison.json"), "--trace", folder.file("trace.json")})
+    REQUIRE(bucketwise({"compare", folder.file("scenario.json"), "--measurements", file, "-o",
+                        folder.file("comparison.json"), "--trace", folder.file("trace.json")})
                 .exit_code == 0);
     for (const char* name :
          {"link.json", "scenario.json", "fit.json", "comparison.json", "trace.json"}) {
@@ -336,22 +319,21 @@ TEST_CASE("what is passed on names no folder of the machine it was made on", "[w
 
     // Scenarios of importers, and what they draw.
     const std::string trace = BUCKETWISE_TEST_DATA_DIR "/traces/ddp.json.gz";
-    REQUIRE(typed({"import", "kineto", trace, "-o", folder.file("imported.json"), "--trace",
-                   folder.file("replay.json")})
+    REQUIRE(bucketwise({"import", "kineto", trace, "-o", folder.file("imported.json"), "--trace",
+                        folder.file("replay.json")})
                 .exit_code == 0);
     for (const char* name : {"imported.json", "replay.json"}) {
         CHECK_FALSE(contains(text_of_file(folder.file(name)), BUCKETWISE_TEST_DATA_DIR));
     }
     write_file(folder.file("log.txt"), log_text(usual_times(), 8, {}));
-    const Outcome log = typed({"import", "nccl-tests", folder.file("log.txt"), "-o", "-"});
-    REQUIRE(log.exit_code == 0);
-    CHECK_FALSE(contains(log.output, folder.path()));
+    const std::string log =
+        check_ends_well(bucketwise({"import", "nccl-tests", folder.file("log.txt"), "-o", "-"}));
+    CHECK_FALSE(contains(log, folder.path()));
     // Tables of benches.
-    const Outcome bench =
-        typed({"bench", "allreduce", "--simulate", "--link", folder.file("link.json"), "--ranks",
-               "2", "--bytes", "1KiB", "--format", "json"});
-    REQUIRE(bench.exit_code == 0);
-    CHECK_FALSE(contains(bench.output, folder.path()));
+    const std::string bench = check_ends_well(
+        bucketwise({"bench", "allreduce", "--simulate", "--link", folder.file("link.json"),
+                    "--ranks", "2", "--bytes", "1KiB", "--format", "json"}));
+    CHECK_FALSE(contains(bench, folder.path()));
 }
 
 TEST_CASE("every command that prints fails where nothing can be printed, and says so", "[words]") {
@@ -390,12 +372,14 @@ TEST_CASE("a scenario and a link may come through a pipe, also to ranks", "[word
         CHECK(outcome.exit_code == 0);
         CHECK(outcome.errors.empty());
     }
-    // What is read more than once says so.
-    const Outcome twice = in_shell(
-        R"(cat "$1/l.json" | "$0" bench allreduce --simulate --ranks 2 --link /dev/stdin)", folder);
-    CHECK(twice.exit_code == 2);
-    check_one_line(twice.errors);
-    CHECK(contains(twice.errors, "/dev/stdin: expected a file, which every rank reads"));
+    // A file that is read more than once says so.
+    check_contains(
+        check_fails(
+            2,
+            in_shell(
+                R"(cat "$1/l.json" | "$0" bench allreduce --simulate --ranks 2 --link /dev/stdin)",
+                folder)),
+        {"/dev/stdin: expected a file, which every rank reads"});
 }
 
 TEST_CASE("files and folders may have names that are no UTF-8", "[words]") {
@@ -403,20 +387,15 @@ TEST_CASE("files and folders may have names that are no UTF-8", "[words]") {
     const std::string place = folder.file("\xff");
     REQUIRE(std::filesystem::create_directory(place));
     write_file(place + "/s.json", text_of_file(two_buckets));
-    const Outcome measured =
-        typed({"measure", place + "/s.json", "-o", place + "/\xfem.jsonl", "--rounds", "1",
-               "--protocols", "allreduce", "--bytes", "1KiB,1MiB"});
-    INFO(measured.errors);
-    REQUIRE(measured.exit_code == 0);
+    check_ends_well(
+        bucketwise({"measure", place + "/s.json", "-o", place + "/\xfem.jsonl", "--rounds", "1",
+                    "--protocols", "allreduce", "--bytes", "1KiB,1MiB"}));
     CHECK(contains(text_of_file(place + "/\xfem.jsonl"), "\xEF\xBF\xBDm.jsonl"));
-    const Outcome calibrated =
-        typed({"calibrate", place + "/\xfem.jsonl", "-o", place + "/l.json"});
-    INFO(calibrated.errors);
-    REQUIRE(calibrated.exit_code == 0);
-    CHECK(typed({"predict", place + "/s.json", "--link", place + "/l.json"}).exit_code == 0);
-    const Outcome bench =
-        typed({"bench", "ddp-strategies", std::string(BUCKETWISE_SCENARIO_DIR) + "/cs336_ddp.json",
-               "--simulate", "--ranks", "2", "--rounds", "1", "--link", place + "/l.json"});
+    check_ends_well(bucketwise({"calibrate", place + "/\xfem.jsonl", "-o", place + "/l.json"}));
+    CHECK(bucketwise({"predict", place + "/s.json", "--link", place + "/l.json"}).exit_code == 0);
+    const Outcome bench = bucketwise(
+        {"bench", "ddp-strategies", std::string(BUCKETWISE_SCENARIO_DIR) + "/cs336_ddp.json",
+         "--simulate", "--ranks", "2", "--rounds", "1", "--link", place + "/l.json"});
     INFO(bench.errors);
     CHECK(bench.exit_code == 0);
 }
@@ -431,11 +410,11 @@ TEST_CASE("a byte-order mark before a file changes nothing", "[words]") {
         INFO(name);
         write_file(folder.file(name), text);
         const Words words = before + Words{folder.file(name)} + after;
-        const Outcome plain = typed(words);
+        const Outcome plain = bucketwise(words);
         INFO(plain.errors);
         CHECK(plain.exit_code == 0);
         write_file(folder.file(name), mark + text);
-        const Outcome marked = typed(words);
+        const Outcome marked = bucketwise(words);
         INFO(marked.errors);
         CHECK(marked.exit_code == 0);
         CHECK(marked.output == plain.output);
@@ -463,7 +442,7 @@ TEST_CASE("published numbers without their time, or out of range, are refused by
     const std::string syncbn = std::string(BUCKETWISE_SCENARIO_DIR) + "/syncbn_a4000.json";
     const auto refused = [&](const Words& words, const std::string& table) {
         write_file(folder.file("t.csv"), table);
-        const Outcome outcome = typed(words + Words{"--published", folder.file("t.csv")});
+        const Outcome outcome = bucketwise(words + Words{"--published", folder.file("t.csv")});
         CHECK(outcome.exit_code == 2);
         check_one_line(outcome.errors);
         return outcome.errors;
@@ -491,7 +470,7 @@ TEST_CASE("published numbers without their time, or out of range, are refused by
     CHECK(contains(refused(allreduce, "backend,data_size_mb,time_s\ngloo,1e308,1\n"),
                    "t.csv:2: expected a data_size_mb of 1 to 1000000000000000 bytes, got "
                    "\"1e308\""));
-    const Outcome size = typed({"predict", two_buckets, "--bucket-cap", "1e308GiB"});
+    const Outcome size = bucketwise({"predict", two_buckets, "--bucket-cap", "1e308GiB"});
     CHECK(contains(size.errors, "expected a size from 1 B to 2^50 B"));
 }
 

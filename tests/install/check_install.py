@@ -46,7 +46,6 @@ def check_files(prefix, root, program):
     same("share/man/man1/bucketwise.1", ["man"])
     same("share/bash-completion/completions/bucketwise", ["completion", "bash"])
     same("share/zsh/site-functions/_bucketwise", ["completion", "zsh"])
-    same("share/fish/vendor_completions.d/bucketwise.fish", ["completion", "fish"])
     for folder in ("scenarios", "plots"):
         for file in (root / folder).rglob("*"):
             if file.is_file() and "__pycache__" not in file.parts:

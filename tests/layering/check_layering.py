@@ -72,7 +72,6 @@ ROOMS = {
     "import/chakra": "sim import",
     "cli/shell": "sim import/source",
     "cli/ranks": "sim hw import/source cli/shell",
-    "cli/completion": "sim hw cli",
     "bench": RANKS,
     "bench/all_reduce": f"{RANKS} bench",
     "bench/batch_norm": f"{RANKS} bench",

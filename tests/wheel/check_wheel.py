@@ -199,8 +199,7 @@ def check_program(of, version):
 def check_shell(of):
     share = of.folder / "share"
     for file, command in (("bash-completion/completions/bucketwise", "bash"),
-                          ("zsh/site-functions/_bucketwise", "zsh"),
-                          ("fish/vendor_completions.d/bucketwise.fish", "fish")):
+                          ("zsh/site-functions/_bucketwise", "zsh")):
         check((share / file).read_text() == of.program("completion", command),
               f"{file}: not what completion {command} prints")
     completed = of.somebody.run("bash", "-c", "source <(bucketwise completion bash) && complete -p bucketwise",

@@ -29,7 +29,7 @@ std::vector<Item> everything() {
 constexpr std::size_t computing = 8;
 constexpr std::size_t the_default = 11;
 
-// A run in which every item takes so long; how often each was measured, and when it ended.
+// A run with these times of items; how often each was measured, and when it ended.
 struct SpentRun {
     double elapsed_s = 0;
     std::vector<std::int64_t> measured;

@@ -16,16 +16,14 @@
 namespace bucketwise {
 namespace {
 
-namespace po = boost::program_options;
-
-po::variables_map typed(const std::vector<std::string>& arguments) {
-    po::options_description options;
-    add_scenario_options(options);
-    add_workload_options(options);
-    add_options(options, {ranks_option});
-    po::variables_map values;
-    po::store(po::command_line_parser(arguments).options(options).run(), values);
-    return values;
+ScenarioOptions typed(const std::vector<std::string>& arguments) {
+    ScenarioOptions options;
+    const auto rows = options_of(simulated_rows(options));
+    boost::program_options::variables_map values;
+    boost::program_options::store(
+        boost::program_options::command_line_parser(arguments).options(rows).run(), values);
+    fill_fields(rows, values);
+    return options;
 }
 
 Scenario scenario_of(const std::string& model, const std::vector<std::string>& arguments = {}) {
@@ -96,7 +94,7 @@ TEST_CASE("products are in what the device has, or in what was asked for") {
           Arithmetic::bfloat16);
 }
 
-TEST_CASE("what was said is not called assumed") {
+TEST_CASE("typed values are not called assumed") {
     const std::string all = assumed_of(scenario_of(
         "resnet50",
         {"--device=H100", "--batch=64", "--dtype=float32", "--ranks=8", "--link=nvlink-h100-8",

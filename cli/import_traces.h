@@ -9,7 +9,7 @@
 
 namespace bucketwise {
 
-// The rank that a trace of PyTorch's profiler is of. Throws InputError.
+// The rank that a trace of PyTorch's profiler shows. Throws InputError.
 TracedRank read_kineto_file(const std::string& file);
 
 // The ranks of an export of Nsight Systems. Throws InputError.
