@@ -1,4 +1,4 @@
-// What torch.compile made of small models under DistributedDataParallel (kind "compile" of
+// Small models compiled by torch.compile under DistributedDataParallel (kind "compile" of
 // tests/frameworks/record_pytorch.py): the pieces of the graph, the order in which they hand out
 // gradients, the buckets, and when those go out.
 #include <map>
@@ -148,7 +148,7 @@ TEST_CASE("Under torch.compile pieces, order, buckets and launches are those rec
             continue;
         }
         // A graph that broke; or one that is whole, so that its parameters are in the order in
-        // which Python reads them, which is not that of use in nn.MultiheadAttention.
+        // which Python reads them, unlike the order of use in nn.MultiheadAttention.
         if (one["graphs"].size() > 1 || one["model"] == "encoder") {
             continue;
         }
