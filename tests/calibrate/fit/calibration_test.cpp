@@ -154,7 +154,7 @@ TEST_CASE("a GPU's launches and slowdowns by thread blocks are found again, and 
 TEST_CASE("the report tells what the host takes, and matrix products from the rest") {
     const Calibration calibration =
         calibrate({synthetic_gpu_run()}, synthetic_scenario(synthetic_gpu_document()));
-    // With 4 CTAs 1000 us take 1200, of which 955.6 x 1.1 are products; the rest 148.9 for 44.4.
+    // With 4 CTAs 1000 us take 1200; 955.6 x 1.1 of these are products; the rest 148.9 for 44.4.
     const InterferencePoint& four = calibration.interference.points[3];
     CHECK(four.ctas == 4);
     CHECK(four.apart.products.value() == Approx(1.1));
@@ -277,7 +277,7 @@ TEST_CASE("matrix products and the rest measured apart mix to what both together
     ContentionRecord record = contention_of({10}, {10}).front();
     const auto fitted = [&] { return fit_interference({record}).segments.front(); };
     CHECK_FALSE(fitted().computing);
-    // Of 2000 us 1200 are products: 1200 become 1320, the other 800 become 1080.
+    // 1200 of 2000 us are products: 1200 become 1320, the other 800 become 1080.
     record.products_alone_us = {600, 600};
     record.products_disturbed_us = {660, 660};
     record.compute_disturbed_us = {1200, 1200};
@@ -287,7 +287,7 @@ TEST_CASE("matrix products and the rest measured apart mix to what both together
     mixed.interference = {fitted()};
     set_product_share(0.6, mixed);
     CHECK(mixed.interference.front().slowdown.compute_slowdown_ppm == 1'200'000);
-    // Of two more rounds one was interrupted for 1200 us in products, which median and mixture
+    // One of two more rounds was interrupted for 1200 us in products, which median and mixture
     // leave out: over the three rounds 1.1 + 1/3 to 1.35, together 1.4, by 1.2 / 1.4.
     ContentionRecord interrupted = record;
     interrupted.products_disturbed_us[0] += 1200;
@@ -386,7 +386,7 @@ TEST_CASE("slower all-reduces within steps are called interference on all-reduce
     for (const CapComparison& point : comparison.points) {
         const double error_ms = point.measured_ms - point.predicted_ms;
         if (error_ms > 0.02 * point.predicted_ms) {
-            // What runs longer also disturbs computing for longer.
+            // A longer collective disturbs computing for longer.
             CHECK(cause_named(point, "interference on all-reduces").ms +
                       cause_named(point, "interference on computing").ms >
                   0.8 * error_ms);
@@ -490,7 +490,7 @@ TEST_CASE("what all-gathers and reduce-scatters cost and disturb of their own is
         records = concatenated(
             {records, machine.all_reduces(3, ranks), machine.collectives(gathers, 3, ranks)});
     }
-    // Of one number of ranks, which does not tell launching from latency.
+    // One number of ranks cannot separate launching from latency.
     records = concatenated({records, machine.collectives(scatters, 3)});
     // Contention is of the first number of ranks.
     records = concatenated({records, machine.contentions(3), machine.contentions(3, gathers)});

@@ -243,7 +243,7 @@ class SyntheticMachine {
             to_us(std::get<ModelWorkload>(truth_.workload).device->graph_launch);
     }
 
-    // Of 1000 us matrix products take their share, and are slowed half as much as all together.
+    // Matrix products take their share of 1000 us, and are slowed half as much as all together.
     ContentionRecord contention(CollectiveKind kind, Bytes size, std::optional<std::int64_t> ctas,
                                 int round) {
         LinkParameters link = input_.link;

@@ -41,7 +41,7 @@ inline MeasuredRun read_validation(const std::filesystem::path& folder) {
     return collect_run(records, false, file);
 }
 
-// What a moment made of a step, over the medians of its cap.
+// The factor of a moment on a step, over the medians of its cap.
 struct Moment {
     double step = 1;
     double computing = 1;
@@ -157,7 +157,7 @@ inline std::vector<Moment> drawn(const Job& job, std::size_t count, std::mt19937
     return moments;
 }
 
-// What is made worse of a job.
+// The planted regression of a job.
 struct Planted {
     std::vector<double> collectives;  // by bucket
     std::vector<double> ready;
@@ -223,7 +223,7 @@ inline Planted plant(const Job& job, CauseKind kind, double share, std::mt19937_
     return planted;
 }
 
-// What a gate sees of it.
+// The view of a gate.
 inline GateCase seen(const Job& job, const Planted& planted, const std::vector<Moment>& moments) {
     GateRun run{.file = job.name};
     for (std::size_t b = 0; b < job.bytes.size(); ++b) {
