@@ -1,4 +1,4 @@
-// What an import has to say, a line for each finding.
+// The findings of an import, a line each.
 #pragma once
 
 #include <string>

@@ -182,7 +182,7 @@ TEST_CASE("a real step of FSDP2 replays as long as it took", "[kineto]") {
     CHECK(to_ms(account.step()) == Approx(to_ms(replayed.step)).epsilon(0.01));
 }
 
-// In us, in the step in which that is shortest.
+// In us, in the step with the shortest time.
 double shortest_stall_us(const TracedRun& run, std::size_t collective) {
     double shortest = std::numeric_limits<double>::infinity();
     for (const TracedStep* step : run.alike()) {

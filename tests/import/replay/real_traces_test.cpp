@@ -46,8 +46,8 @@ Numbers buckets_of(const TraceImport& imported) {
     return buckets;
 }
 
-// As many as share the gradients: of four ranks pairs do, which a trace over Gloo does not say. And
-// PyTorch without Kineto says nothing of ranks.
+// The ranks that share the gradients: of four ranks pairs do, which a trace over Gloo does not say.
+// And PyTorch without Kineto says nothing of ranks.
 TraceImportRequest request_for(const TracedRank& rank) {
     TraceImportRequest request;
     if (rank.world_size.value_or(4) == 4) {
@@ -248,7 +248,7 @@ std::vector<RealTrace> imported_traces() {
          {262'144, 1024, 262'144, 1024, 262'144, 1024},
          R"({"strategy":"naive"})",
          {"for each gradient after backward"}},
-        // What flattening takes no event tells.
+        // No event shows the cost of flattening.
         {"flat_after_backward",
          three_small,
          {789'504},

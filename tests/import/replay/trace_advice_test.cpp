@@ -44,8 +44,8 @@ TEST_CASE("a step that waits for launches is bound by them, and says what fewer 
     CHECK(advice.advice.binds.starts_with("launching: of "));
     CHECK(advice.advice.savings.front().change.starts_with("launch less"));
     CHECK(advice.advice.savings.front().at_most);
-    // What is left is the device's: 4 + 4 + 1 kernels of 10 us, 4 + 4 copies of 4 us, and of two
-    // all-reduces of 100 us what their computing does not hide.
+    // The rest is the device's: 4 + 4 + 1 kernels of 10 us, 4 + 4 copies of 4 us, and the part of
+    // two all-reduces of 100 us that computing does not hide.
     const Duration left = advice.replay.step - advice.advice.savings.front().saves;
     CHECK(to_us(left) > 9 * 10 + 8 * 4);
     CHECK(to_us(left) < 9 * 10 + 8 * 4 + 200);

@@ -591,7 +591,7 @@ TEST_CASE("what compiling, CUDA graphs and batched copies hide of single gradien
     }
 }
 
-// Of what runs on other streams the compute stream waits for, as their events order them.
+// Other streams' work that the compute stream waits for, in the order of their events.
 TEST_CASE("computing that waits for other collectives replays", "[kineto]") {
     TraceShape shape;
     shape.host_us = 6;
@@ -615,7 +615,7 @@ TEST_CASE("sharded gradients are refused, with what was seen of them", "[kineto]
     const std::string expected =
         "trace.json: /traceEvents: expected all-reduces of whole gradients "
         "(DistributedDataParallel), or PyTorch's fully_shard (FSDP2), got ";
-    // 4 · (1000 + 300000 + 200000 + 500), of which every rank of two is left half.
+    // 4 · (1000 + 300000 + 200000 + 500); each of two ranks keeps half.
     const std::string scatters = "2 reduce-scatters a step of 2006000 bytes in all over 2 ranks";
     const std::string reduces = ", and 2 all-reduces a step of 1003000 bytes in all over 2 ranks";
     const std::string end =
@@ -633,7 +633,7 @@ TEST_CASE("sharded gradients are refused, with what was seen of them", "[kineto]
     shape.sharding.clear();
     CHECK(refusal_of({traced(shape)}) ==
           expected + "HSDP, or ZeRO in groups: " + scatters + reduces + " of shards" + end);
-    // What DeepSpeed's hooks of modules leave in backward.
+    // Events of DeepSpeed's module hooks in backward.
     shape.replicas = false;
     std::string text = SyntheticTrace(shape).document().dump();
     const std::string node = "LossBackward0";
@@ -896,7 +896,7 @@ TEST_CASE("a decompression bomb is refused before it goes off", "[inflate]") {
 
 namespace {
 
-// What lies beside a checkout, unless it is said where; nothing where it is not there.
+// A folder beside the checkout, or the one in the environment; empty if missing.
 std::string shared_bytes(const std::string& name) {
     // NOLINTNEXTLINE(concurrency-mt-unsafe): nothing else runs.
     const char* const folder = std::getenv("BUCKETWISE_SHARED_DIR");

@@ -1,4 +1,4 @@
-// What overlapping cost in a trace: measured by a second one or by micro-steps, or assumed.
+// The cost of overlap in a trace: measured by a second one or by micro-steps, or assumed.
 #include "import/replay/undisturbed.h"
 
 #include <algorithm>
@@ -31,7 +31,7 @@ TracedRank rank_of(TraceShape shape, const std::string& file = "trace.json") {
         text_source(SyntheticTrace(std::move(shape)).document().dump(), 4096), file));
 }
 
-// The device is always busy: launches take 6 us, kernels 100. Of twelve gradients every third ends
+// The device is always busy: launches take 6 us, kernels 100. Every third of twelve gradients ends
 // a bucket, so that nine kernels of backward come after an all-reduce was issued. Each all-reduce
 // takes 250 us.
 TraceShape busy_shape() {
@@ -55,7 +55,7 @@ struct Connected {
     TraceImport imported;
     Scenario scenario;
     [[nodiscard]] Json link() const { return imported.scenario["cluster"]["link"]; }
-    // Of the kernels of backward that take any time.
+    // Kernels of backward with a duration.
     [[nodiscard]] std::vector<double> kernels_us() const {
         std::vector<double> times;
         for (const Json& operation : imported.scenario["workload"]["backward_operations"]) {

@@ -66,12 +66,12 @@ struct TraceShape {
     bool coalesced = false;            // gradients' all-reduces are of several tensors at once
     double others_us = 0;              // in forward the host waits for an all-to-all
     double stall_us = 0;               // in forward the device does, for one that takes so long
-    // In forward, after its first kernel, three kernels as long on a stream of their own, the first
-    // of which waits for the compute stream, which waits for the last of them before backward.
+    // In forward, after its first kernel, three equally long kernels on another stream. The first
+    // waits for the compute stream, which waits for the last before backward.
     double beside_us = 0;
     double input_us = 0;  // before forward the compute stream waits for a copy on a third stream
     bool reads_loss = false;       // after forward, by the host
-    bool reads_norm = false;       // in the optimizer, likewise
+    bool reads_norm = false;       // in the optimizer
     bool generic_kernels = false;  // RCCL's
     bool no_sync = false;          // gradients are neither copied nor reduced
     // How many times as long kernels take while all-reduces run: those of odd gradients, and of
@@ -326,7 +326,7 @@ class SyntheticTrace {
         add("gpu_memcpy", "Memcpy DtoH (Device -> Pageable)", 0, compute, copied, 1, copy);
     }
 
-    // What was launched last, on a stream of its own, and the compute stream waits for it.
+    // The last launch goes to another stream, and the compute stream waits for it.
     void compute_waits(double duration) {
         compute_free_ = std::max(compute_free_, last_begin_ + duration);
     }
@@ -494,7 +494,7 @@ class SyntheticTrace {
         }
     }
 
-    // Of gradient i; or, where it is the first of a compiled piece, of all of the piece.
+    // Operations of gradient i, or, if it is the first of a compiled piece, of the whole piece.
     void launch_backward(std::size_t i) {
         if (shape_.checkpointing) {
             const double begin = host_;

@@ -1,4 +1,4 @@
-// What people type, read as it is meant by what reads it, and what in it is suspicious.
+// Settings that people type, read as their programs read them, and suspicious ones among them.
 #include "import/settings/settings_file.h"
 
 #include "sim/base/error.h"
