@@ -58,7 +58,7 @@ def trainable(model):
 
 
 def limits(model, which):
-    """Values of reduce_bucket_size; None leaves it at its default."""
+    """Values of reduce_bucket_size; the value None keeps its default."""
     sizes = trainable(model)
     values = {
         "default": None,
