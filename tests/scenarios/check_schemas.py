@@ -4,7 +4,7 @@
 usage: check_schemas.py path/to/bucketwise path/to/bucketwise_run_commands repo_root
 
 The parser is asked, not read: each value of a few full documents is spoilt in turn, and what the
-error message then expects is compared with the schema. This takes some thousand commands, which one process runs; the
+error message then expects is compared with the schema. It takes some thousand commands, which one process runs; the
 program itself is started for some of them, and must say the same.
 """
 import copy
