@@ -330,24 +330,31 @@ void set_link_errors(LinkParameters& link, const FittedFactors& relative_error,
 
 }  // namespace
 
-InverseFit fit_to_steps(const std::vector<ObservedSteps>& observed, const Progress& progress) {
-    check(observed);
-    const ObservedSteps& first = observed.front();
-    const Simulator simulator(observed, progress);
-    InverseFit fit;
+namespace {
+
+// The parameters that the steps determine, at the best machine.
+struct Identified {
+    Free free;
+    Minimum minimum;
+    MatrixXd covariance;
+};
+
+// Adds a warning for each parameter that the steps do not determine.
+Identified identify(const Simulator& simulator, const ObservedSteps& first,
+                    std::vector<std::string>& warnings) {
     Free free{computing, bandwidth};
     if (value_of(first, latency) > 0) {
         free.push_back(latency);
     }
     const auto give_up = [&](std::size_t index, std::string_view why) {
         const Unknown lost = free[index];
-        fit.warnings.push_back(
+        warnings.push_back(
             fmt::format("{} is not identifiable from these times, {}; kept at the scenario's {:g}",
                         name_of(lost, first.part), why, value_of(first, lost)));
         free.erase(free.begin() + static_cast<std::ptrdiff_t>(index));
     };
     while (free.size() > simulator.rows()) {
-        give_up(free.size() - 1, "as there are too few");
+        give_up(free.size() - 1, "as they are too few");
     }
     Minimum minimum = best_machine(simulator, free);
     MatrixXd covariance = covariance_of(minimum);
@@ -357,21 +364,42 @@ InverseFit fit_to_steps(const std::vector<ObservedSteps>& observed, const Progre
             break;
         }
         give_up(static_cast<std::size_t>(worst),
-                "which hardly depend on it or do so as on the others");
+                "as they hardly depend on it, or only as on the others");
         minimum = best_machine(simulator, free);
         covariance = covariance_of(minimum);
     }
+    return {free, std::move(minimum), std::move(covariance)};
+}
+
+void add_caveats(InverseFit& fit) {
+    fit.link.caveats.clear();  // the old link's
+    if (const auto off = residual_caveat(fit.typical_error, "steps")) {
+        fit.link.caveats.push_back(*off);
+    }
+    for (const std::string& warning : fit.warnings) {
+        fit.link.caveats.push_back({.text = warning});
+    }
+}
+
+}  // namespace
+
+InverseFit fit_to_steps(const std::vector<ObservedSteps>& observed, const Progress& progress) {
+    check(observed);
+    const ObservedSteps& first = observed.front();
+    const Simulator simulator(observed, progress);
+    InverseFit fit;
+    const auto& [free, minimum, covariance] = identify(simulator, first, fit.warnings);
     const FittedFactors factors = factors_of(minimum.unknowns, free);
     const bool has_freedom = simulator.rows() > free.size();
     FittedFactors relative_error{};
     std::array<Index, parameter_count> column{-1, -1, -1};
     for (std::size_t i = 0; i < free.size(); ++i) {
-        column[free[i]] = static_cast<Index>(i);
-        relative_error[free[i]] =
-            std::sqrt(covariance(static_cast<Index>(i), static_cast<Index>(i)));
+        const auto index = static_cast<Index>(i);
+        column[free[i]] = index;
+        relative_error[free[i]] = std::sqrt(covariance(index, index));
     }
     for (const Unknown parameter : {computing, bandwidth, latency}) {
-        FittedParameter fitted;
+        FittedParameter& fitted = fit.parameters.emplace_back();
         fitted.name = name_of(parameter, first.part);
         fitted.start = value_of(first, parameter);
         fitted.value = fitted.start * std::exp(factors[parameter]);
@@ -379,12 +407,6 @@ InverseFit fit_to_steps(const std::vector<ObservedSteps>& observed, const Progre
         if (fitted.is_fitted && has_freedom) {
             fitted.standard_error = relative_error[parameter] * fitted.value;
         }
-        fit.parameters.push_back(fitted);
-    }
-    if (!has_freedom) {
-        fit.warnings.emplace_back(
-            "as many parameters as times: every time is met, and the certainty of the "
-            "parameters is unknown");
     }
     fit.computing_factor = std::exp(factors[computing]);
     fit.link = scaled_link(first.scenario.link, factors);
@@ -394,22 +416,20 @@ InverseFit fit_to_steps(const std::vector<ObservedSteps>& observed, const Progre
         set_link_errors(
             fit.link, relative_error,
             both && product > 0 ? covariance(column[latency], column[bandwidth]) / product : 0);
+    } else {
+        fit.warnings.emplace_back(
+            "as many parameters as times: every time is met, and the certainty of the "
+            "parameters is unknown");
     }
-    const std::vector<double> ms = simulator.predict(factors);
-    std::size_t row = 0;
+    const std::vector<double> fitted_ms = simulator.predict(factors);
+    auto ms = fitted_ms.begin();
     for (const ObservedSteps& steps : observed) {
         for (const ObservedStep& step : steps.steps) {
-            fit.steps.push_back({steps.file, step, ms[row++]});
+            fit.steps.push_back({steps.file, step, *ms++});
         }
     }
     fit.typical_error = minimum.residuals.norm() / std::sqrt(static_cast<double>(simulator.rows()));
-    fit.link.caveats.clear();  // the old link's
-    if (const auto off = residual_caveat(fit.typical_error, "steps")) {
-        fit.link.caveats.push_back(*off);
-    }
-    for (const std::string& warning : fit.warnings) {
-        fit.link.caveats.push_back({.text = warning});
-    }
+    add_caveats(fit);
     return fit;
 }
 
