@@ -94,11 +94,11 @@ std::string plateau_text(const Prediction& prediction) {
         return "";
     }
     return indented(
-        fmt::format("Caps of {} to {} are equally good: within {:g} % of the best, or statistically "
-                    "indistinguishable.",
-                    rounded_cap_text(sweep[prediction.plateau_low].cap.size()),
-                    rounded_cap_text(sweep[prediction.plateau_high].cap.size()),
-                    100 * plateau_tolerance),
+        fmt::format(
+            "Caps of {} to {} are equally good: within {:g} % of the best, or statistically "
+            "indistinguishable.",
+            rounded_cap_text(sweep[prediction.plateau_low].cap.size()),
+            rounded_cap_text(sweep[prediction.plateau_high].cap.size()), 100 * plateau_tolerance),
         2);
 }
 

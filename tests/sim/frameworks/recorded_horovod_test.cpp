@@ -1,4 +1,4 @@
-// Fusions of small models' gradients by Horovod's background thread in one cycle
+// Gradients of small models that Horovod's background thread fused in one cycle
 // (tests/frameworks/record_horovod.py), against its rule.
 #include <fstream>
 

@@ -1,4 +1,4 @@
-// Real frameworks with the gradients of small models, recorded event by event on Gloo ranks
+// Steps of real frameworks with small models, recorded event by event on Gloo ranks
 // (tests/frameworks/record.py), against the program of the simulated step.
 #include <fstream>
 #include <numeric>
