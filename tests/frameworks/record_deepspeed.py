@@ -10,8 +10,8 @@ usage: record_deepspeed.py [--only TEXT] [--output FILE] [folder ...]
   --only TEXT    only the cases whose description, a line of JSON, contains TEXT; writes nothing but prints them
   --output FILE  write another file
 
-Two and four Gloo ranks on loopback, on a CPU, where DeepSpeed has no streams: what is recorded is the order in which
-the host starts things. It takes about ten minutes. RECORDING_TRACEBACK=1 shows why a case was refused.
+Two and four Gloo ranks on loopback, on a CPU, where DeepSpeed has no streams: the recording is the host's order of
+issue. It takes about ten minutes. RECORDING_TRACEBACK=1 shows why a case was refused.
 """
 
 import argparse
