@@ -134,11 +134,6 @@ void type_ddp_cap(const SyncRequest& request, Bytes cap, FrameworkSetting& setti
     }
 }
 
-std::string typed_list(const SyncRequest& request, const std::vector<Bytes>& list) {
-    return ddp_with(request, fmt::format("bucket_cap_mb_list=[{}]",
-                                         fmt::join(transformed(list, typed_mib), ", ")));
-}
-
 // `single`: the shortest step with one cap.
 void add_list(FrameworkStep& step, const SyncRequest& request, const Cuts& cuts, Duration single,
               FrameworkSetting& setting) {
@@ -154,7 +149,9 @@ void add_list(FrameworkStep& step, const SyncRequest& request, const Cuts& cuts,
     if (fused.plan.buckets == step.line().plan(cuts).buckets) {
         setting.list = {std::nullopt, transformed(fused.plan.buckets, &Bucket::size),
                         step.step(fused), step.buffers(fused.plan, std::nullopt)};
-        setting.typed_list = typed_list(request, *list);
+        setting.typed_list = ddp_with(
+            request,
+            fmt::format("bucket_cap_mb_list=[{}]", fmt::join(transformed(*list, typed_mib), ", ")));
     }
 }
 

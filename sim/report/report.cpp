@@ -298,7 +298,7 @@ std::string text_report(const Scenario& scenario, const Prediction& prediction,
     const PredictedVerdict verdict = verdict_of(scenario, prediction);
     std::string text = heading_text(scenario, verdict.text, name_of(scenario.sync.strategy));
     if (has_choice) {
-        text += full ? telling_table(prediction) : short_table(prediction);
+        text += sweep_table(prediction, detail);
         text += full || verdict.advice == Advice::set_cap ? curve(prediction) : "";
     }
     text += '\n';

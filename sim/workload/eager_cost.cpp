@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "sim/base/invariant.h"
-#include "sim/workload/product_time.h"
 
 namespace bucketwise {
 namespace {
