@@ -224,7 +224,7 @@ std::string ends_text(const std::string& what, const std::vector<PriorEnd>& ends
     if (text.empty()) {
         return "";
     }
-    text = fmt::format("  {}, a prior, not a measurement:\n", what) + text;
+    text = fmt::format("  {}, not a measurement:\n", what) + text;
     return ends.front().best.cap.is_none()
                ? text
                : text + fmt::format("    at these ends the advice costs {}.\n",

@@ -55,7 +55,7 @@ std::string over_text(Duration over, Duration fastest) {
 std::string marks(const Prediction& prediction, std::size_t i) {
     const Evaluation& row = prediction.sweep[i];
     const auto& yours = prediction.configured;
-    return marks_text({{i == prediction.best, prediction.keep_default ? "best to name" : "best"},
+    return marks_text({{i == prediction.best, prediction.keep_default ? "best named" : "best"},
                        {same_plan(row, prediction.default_cap), "default"},
                        {yours && same_plan(row, *yours), "yours"}});
 }
@@ -139,24 +139,24 @@ std::string sweep_table(const Prediction& prediction, Detail detail) {
         exact ? telling_rows(prediction) : short_rows(prediction);
     const Duration fastest = prediction.fastest().step();
     std::vector<std::vector<std::string>> rows;
-    const auto add = [&](const Evaluation& row, const std::string& mark) {
-        const std::optional<Bytes> cap = row.cap.size();
-        rows.push_back({exact || !mark.empty() ? bucket_cap_text(cap) : rounded_cap_text(cap),
-                        std::to_string(row.bucket_bytes.size()), three_digits(step_ms(row)),
+    const auto add = [&](const std::string& cap, const Evaluation& row, const std::string& mark) {
+        rows.push_back({cap, std::to_string(row.bucket_bytes.size()), three_digits(step_ms(row)),
                         three_digits(to_ms(row.times.backward)), three_digits(to_ms(row.exposed)),
                         over_text(row.step() - fastest, fastest), mark});
     };
     std::string listed;
     for (const std::size_t i : indices) {
         const std::string mark = marks(prediction, i);
-        add(prediction.sweep[i], mark);
+        const std::optional<Bytes> cap = prediction.sweep[i].cap.size();
+        add(exact || !mark.empty() ? bucket_cap_text(cap) : rounded_cap_text(cap),
+            prediction.sweep[i], mark);
         listed += mark;
     }
     if (listed.find("default") == std::string::npos) {
-        add(prediction.default_cap, "default");
+        add("default", prediction.default_cap, "");
     }
     if (prediction.configured && listed.find("yours") == std::string::npos) {
-        add(*prediction.configured, "yours");
+        add(bucket_cap_text(prediction.configured->cap.size()), *prediction.configured, "yours");
     }
     return "\n" + text_table({{"bucket cap"},
                               {"buckets"},
