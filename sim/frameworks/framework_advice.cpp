@@ -119,7 +119,7 @@ void type_ddp_cap(const SyncRequest& request, Bytes cap, FrameworkSetting& setti
     const std::string with_first =
         fmt::format("torch.distributed._DEFAULT_FIRST_BUCKET_BYTES = {}; {}", first.count, named);
     const std::string before =
-        first == default_first_bucket ? named : with_first;  // what 2.3 and older take
+        first == default_first_bucket ? named : with_first;  // for 2.3 and older
     const std::string since =
         first == cap
             ? named

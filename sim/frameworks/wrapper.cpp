@@ -14,7 +14,7 @@ namespace bucketwise {
 namespace {
 
 constexpr double default_mib = 25;
-// Not the default, and as many bytes: int(mib * 1024 * 1024).
+// Not the default, but equally many bytes: int(mib * 1024 * 1024).
 constexpr double as_25 = 25.0000001;
 
 struct Wrapper {
