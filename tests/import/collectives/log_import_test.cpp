@@ -197,7 +197,7 @@ TEST_CASE("Buckets of 16 bits that default caps form of 32 are a hook's", "[impo
     const LogImport imported = import_logs({dump.log()}, {});
     CHECK(imported.scenario["sync"]["comm_hook"] == "fp16");
     CHECK(imported.scenario["workload"]["gradients"][0]["dtype"] == "float32");
-    CHECK(imported.buckets[0].size().count == 2 * first);
+    CHECK(imported.buckets[0].bytes.count == 2 * first);
 }
 
 TEST_CASE("What is not the gradients' is left out by name", "[import]") {
@@ -309,7 +309,7 @@ TEST_CASE("Where all ranks know durations, who waits least came last, and the wi
     CHECK(contains(
         findings_of(imported),
         "before an all-reduce the first of 2 ranks waits 2.000 ms for the last on average"));
-    CHECK(contains(findings_of(imported), "by what it takes each rank"));
+    CHECK(contains(findings_of(imported), "by its duration on each rank"));
     CHECK(contains(findings_of(imported), "(18 of 18 times) for a"));
     // Of four ranks two tell less: the shortest of all.
     WrittenDump some(4);

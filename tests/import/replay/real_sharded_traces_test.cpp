@@ -77,7 +77,7 @@ std::vector<std::string> recorded_collectives(const Json& recording) {
 
 std::vector<std::string> traced_collectives(const TracedSharding& sharding) {
     std::vector<std::string> lines;
-    for (const TracedShardCollective& one : sharding.collectives) {
+    for (const TypicalCollective& one : sharding.collectives) {
         const char* const kind = one.kind == CollectiveKind::all_gather       ? "all_gather"
                                  : one.kind == CollectiveKind::reduce_scatter ? "reduce_scatter"
                                                                               : "all_reduce";
@@ -178,7 +178,7 @@ TEST_CASE("a real step of FSDP2 replays as long as it took", "[kineto]") {
     // waits for late ranks.
     const StepAccount& account = replayed.simulated.account;
     CHECK(to_ms(account.communicating) ==
-          Approx(to_ms(replayed.traced_account.communicating)).epsilon(0.15));
+          Approx(to_ms(replayed.traced.account.communicating)).epsilon(0.15));
     CHECK(to_ms(account.step()) == Approx(to_ms(replayed.step)).epsilon(0.01));
 }
 
@@ -202,7 +202,7 @@ TEST_CASE("of one rank's trace the shortest time that a collective blocks the ho
           "[kineto]") {
     const TraceImport imported =
         import_trace({stored_rank("fsdp2/traces/wide_one_layer_per_group.0")}, {});
-    const std::vector<TracedShardCollective>& collectives = imported.sharding->collectives;
+    const std::vector<TypicalCollective>& collectives = imported.sharding->collectives;
     // All of its steps' are FSDP2's: two gathers of each layer and one of the root, five
     // reductions.
     REQUIRE(collectives.size() == 14);

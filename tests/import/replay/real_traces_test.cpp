@@ -40,7 +40,7 @@ Numbers gradients_of(const TraceImport& imported) {
 
 Numbers buckets_of(const TraceImport& imported) {
     Numbers buckets;
-    for (const TracedAllReduce& all_reduce : imported.all_reduces) {
+    for (const TypicalCollective& all_reduce : imported.all_reduces) {
         buckets.push_back(all_reduce.bytes.count);
     }
     return buckets;
@@ -60,7 +60,7 @@ TraceImportRequest request_for(const TracedRank& rank) {
 // has two steps.
 Json link_as_traced(const TraceImport& imported) {
     std::map<std::int64_t, std::vector<double>> by_size;
-    for (const TracedAllReduce& all_reduce : imported.all_reduces) {
+    for (const TypicalCollective& all_reduce : imported.all_reduces) {
         REQUIRE(all_reduce.wire_us.size() == 1);
         by_size[all_reduce.bytes.count].push_back(all_reduce.wire_us.front());
     }

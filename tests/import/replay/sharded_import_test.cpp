@@ -139,7 +139,7 @@ TEST_CASE("a simulated step of fully_shard that is written as a trace is importe
             CHECK(request_of(trip.imported) == input.request);
             CHECK(trip.replayed.same_buckets);
             // Times are written to the nanosecond; the link is fitted to two sizes.
-            CHECK(to_us(trip.replayed.traced_step) ==
+            CHECK(to_us(trip.replayed.traced.step) ==
                   Approx(to_us(written.step())).epsilon(exactly));
             CHECK(to_us(trip.replayed.step) == Approx(to_us(written.step())).epsilon(exactly));
             CHECK(to_us(trip.replayed.largest_difference()) < 5);
@@ -163,7 +163,7 @@ TEST_CASE("what is gathered first is no work of the step before", "[kineto]") {
     const ShardedInput input = input_of(document);
     WrittenShardedTrace written(input, {.steps = 1});
     const RoundTrip trip = import_document(written.document());
-    CHECK(to_us(trip.replayed.traced_step) == Approx(to_us(written.step())).epsilon(exactly));
+    CHECK(to_us(trip.replayed.traced.step) == Approx(to_us(written.step())).epsilon(exactly));
     CHECK(to_us(trip.replayed.step) == Approx(to_us(written.step())).epsilon(exactly));
 }
 
@@ -208,7 +208,7 @@ TEST_CASE("what calls say of themselves tells sizes where no shapes were recorde
     const RoundTrip trip = import_document(written.document());
     CHECK(trip.replayed.same_buckets);
     CHECK(to_us(trip.replayed.step) == Approx(to_us(written.step())).epsilon(exactly));
-    CHECK_THAT(findings_of(trip.imported), Catch::Contains("those of a group share that equally"));
+    CHECK_THAT(findings_of(trip.imported), Catch::Contains("share what it gathers equally"));
     // A block is gathered in whole rows on each of eight ranks: of 2,000, 2,001 and 2,002 rows
     // 250, 251 and 251 of 1,000 elements, times eight 6,016,000. A third of each rank's 752,000 is
     // 250,667, of which the last has one less.
@@ -277,7 +277,7 @@ TEST_CASE("an imported sharded step is advised as any scenario that shards, or n
     REQUIRE(setting != advice.savings.end());
     CHECK(setting->saves == trip.replayed.step - prediction.advised().step());
     // 10 % is the most that a replay may be off.
-    trip.replayed.traced_step = trip.replayed.step * 100 / 111;
+    trip.replayed.traced.step = trip.replayed.step * 100 / 111;
     const TraceAdvice withheld = advise(trip.imported, trip.scenario, trip.replayed);
     CHECK(withheld.savings.empty());
     CHECK_THAT(withheld.withheld, Catch::Contains("the trace replays 11.0 % off"));

@@ -58,7 +58,7 @@ TEST_CASE("a step whose all-reduces stick out is bound by them, and says which b
     shape.wire_us = 5000;
     shape.bucket_ends = {4};  // one all-reduce, so that its time is taken for bandwidth
     const Advised advice = advised(shape);
-    const StepAccount& account = advice.replay.traced_account;
+    const StepAccount& account = advice.replay.traced.account;
     CHECK(account.communicating > account.computing);
     CHECK(advice.advice.binds.starts_with("communication: of "));
     CHECK(contains(advice.advice.communication, "are exposed: bucket"));
@@ -80,7 +80,7 @@ TEST_CASE("a step that waits for its host or for others says what that costs", "
     stalls.stall_us = 3000;
     const Advised advice = advised(stalls);
     CHECK(contains(advice.advice.binds, "other streams or ranks: of "));
-    CHECK(to_us(saving_of(advice.advice, "what other streams or ranks")) ==
+    CHECK(to_us(saving_of(advice.advice, "no waits for other streams or ranks")) ==
           Approx(3000).epsilon(0.02));
 }
 
@@ -95,8 +95,8 @@ TEST_CASE("what the account has of a step is all of it, traced and replayed", "[
             shape.buffers = 2;
             const Advised advice = advised(shape);
             CHECK(advice.replay.simulated.account.step() == advice.replay.step);
-            CHECK(to_us(advice.replay.traced_account.step()) ==
-                  Approx(to_us(advice.replay.traced_step)).epsilon(0.01));
+            CHECK(to_us(advice.replay.traced.account.step()) ==
+                  Approx(to_us(advice.replay.traced.step)).epsilon(0.01));
         }
     }
 }

@@ -1,4 +1,4 @@
-#include "import/replay/trace_caveats.h"
+#include "import/replay/replay.h"
 
 #include <algorithm>
 #include <string>
@@ -94,7 +94,7 @@ TEST_CASE("few steps, and steps that differ, are in the scenario", "[caveats]") 
     shape.steps = 3;
     TraceImport three = imported_of(shape);
     CHECK_FALSE(has(written(three).caveats, "steps:"));
-    three.longest = three.shortest + three.step / 4;
+    three.summary.longest = three.summary.shortest + three.summary.step / 4;
     CHECK(has(written(three).caveats, "steps: those traced differ"));
 }
 
@@ -122,7 +122,7 @@ TEST_CASE("savings are not simulated of a step that replays far off", "[caveats]
     Replay replayed = replay(imported, scenario);
     CHECK(advise(imported, scenario, replayed).withheld.empty());
     CHECK_FALSE(advise(imported, scenario, replayed).savings.empty());
-    replayed.traced_step = 2 * replayed.step;
+    replayed.traced.step = 2 * replayed.step;
     const TraceAdvice advice = advise(imported, scenario, replayed);
     CHECK(advice.savings.empty());
     CHECK(contains(text_of(advice), "advice is withheld: the trace replays 50.0 % off"));

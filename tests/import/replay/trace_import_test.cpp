@@ -74,7 +74,7 @@ Scenario scenario_of(const TraceImport& imported, double wire_us) {
 
 std::vector<std::int64_t> bytes_of(const TraceImport& imported) {
     std::vector<std::int64_t> bytes;
-    for (const TracedAllReduce& all_reduce : imported.all_reduces) {
+    for (const TypicalCollective& all_reduce : imported.all_reduces) {
         bytes.push_back(all_reduce.bytes.count);
     }
     return bytes;
@@ -100,7 +100,7 @@ TEST_CASE("a traced step becomes a scenario that takes as long and communicates 
     CHECK(bytes_of(imported) == std::vector<std::int64_t>{1'204'000, 802'000});
     CHECK(imported.scenario["workload"]["buffers"] ==
           Json::array({{{"bytes", 192}, {"tensors", 3}}}));
-    for (const TracedAllReduce& all_reduce : imported.all_reduces) {
+    for (const TypicalCollective& all_reduce : imported.all_reduces) {
         CHECK(all_reduce.wire_us == std::vector<double>{100});
     }
     const Replay replayed = replay(imported, scenario_of(imported, 100));
@@ -110,12 +110,12 @@ TEST_CASE("a traced step becomes a scenario that takes as long and communicates 
     const std::string launching = text_of(imported, FindingKind::found, "launching");
     CHECK((launching.find("launch-bound") != std::string::npos) == launch_bound);
     if (launch_bound) {
-        CHECK(to_us(replayed.traced_step) == Approx(trace.step_us()).margin(20));
+        CHECK(to_us(replayed.traced.step) == Approx(trace.step_us()).margin(20));
     } else {
         // 4 + 4 + 1 kernels of 400 us, 4 + 4 copies of 4 us, 3 of 2 us; the device also waits
         // for the last all-reduce.
-        CHECK(to_us(imported.device_busy) == Approx(9 * 400 + 8 * 4 + 3 * 2));
-        CHECK(to_us(replayed.traced_step) == Approx(9 * 400 + 8 * 4 + 3 * 2 + 100).margin(20));
+        CHECK(to_us(imported.summary.account.computing) == Approx(9 * 400 + 8 * 4 + 3 * 2));
+        CHECK(to_us(replayed.traced.step) == Approx(9 * 400 + 8 * 4 + 3 * 2 + 100).margin(20));
     }
 }
 
@@ -126,7 +126,7 @@ TEST_CASE("the replayed and the traced step share one trace", "[kineto]") {
     const Scenario scenario = scenario_of(imported, 100);
     const StepInput input = step_input(scenario);
     const Program program = Evaluator(input, scenario.sync).program(std::nullopt);
-    const TraceProcess real = traced_process(imported.typical, imported.file);
+    const TraceProcess real = traced_process(imported);
     const Json trace = Json::parse(perfetto_trace(
         "replayed", input, program, simulate({&program, 1}, Record::timeline), {real}));
     check_trace_rules(trace);
@@ -232,7 +232,7 @@ TEST_CASE("whatever Kineto's format has been, the same step is read", "[kineto]"
     const TraceImport imported = import_trace({read_text(text)}, {});
     CHECK(bytes_of(imported) == bytes_of(usual));
     CHECK(imported.scenario["workload"]["gradients"] == usual.scenario["workload"]["gradients"]);
-    CHECK(std::abs(to_us(imported.step) - to_us(usual.step)) < 1);
+    CHECK(std::abs(to_us(imported.summary.step) - to_us(usual.summary.step)) < 1);
     CHECK(imported.scenario["workload"]["backward_operations"].size() ==
           usual.scenario["workload"]["backward_operations"].size());
 }
@@ -365,7 +365,7 @@ TEST_CASE("what older and larger programs write is understood", "[kineto]") {
         const TraceImport imported = import_trace({read_text(trace.document().dump())}, {});
         CHECK(text_of(imported, FindingKind::assumed, "waits in place").find("for 5.0") == 0);
         const Replay replayed = replay(imported, scenario_of(imported, 100));
-        CHECK(to_us(replayed.traced_step) == Approx(trace.step_us()).margin(20));
+        CHECK(to_us(replayed.traced.step) == Approx(trace.step_us()).margin(20));
         CHECK(replayed.error() == Approx(0).margin(0.02));
     }
 }
@@ -397,7 +397,7 @@ TEST_CASE("what is waited for in a step is waited for in its place", "[kineto]")
         INFO(text_of(imported.import.findings));
         INFO(text_of(imported.replay));
         CHECK(to_us(imported.replay.step) == Approx(trace.device_step_us()).epsilon(0.01));
-        CHECK(to_us(imported.import.step) == Approx(trace.device_step_us()).epsilon(0.01));
+        CHECK(to_us(imported.import.summary.step) == Approx(trace.device_step_us()).epsilon(0.01));
         return imported;
     };
     const auto waits = [](const Imported& imported, const char* pass) {
@@ -425,7 +425,7 @@ TEST_CASE("what is waited for in a step is waited for in its place", "[kineto]")
         CHECK(text_of(stalled.import.findings).find("ncclDevKernel_AllGather_RING_LL") !=
               std::string::npos);
         // The host is far ahead, so that the kernel after it waits for all of it.
-        CHECK(to_us(stalled.import.account.others) == Approx(700).margin(1));
+        CHECK(to_us(stalled.import.summary.account.others) == Approx(700).margin(1));
 
         TraceShape loss = shape;
         loss.reads_loss = true;
@@ -470,7 +470,7 @@ TEST_CASE("what computing waits for on other streams is simulated there", "[kine
         INFO(text_of(imported.import.findings));
         INFO(text_of(imported.replay));
         CHECK(imported.replay.error() == Approx(0).margin(0.01));
-        const StepAccount& traced_account = imported.import.account;
+        const StepAccount& traced_account = imported.import.summary.account;
         CHECK(traced_account.others > Duration{0});
         CHECK(to_us(imported.replay.simulated.account.others) ==
               Approx(to_us(traced_account.others)).margin(20));
@@ -693,7 +693,7 @@ TEST_CASE("with all ranks' traces, waiting is told from the wire", "[kineto]") {
     late.clock_us = 12345;
     const std::vector<TracedRank> ranks{traced(early, "0.json"), traced(late, "1.json")};
     const TraceImport imported = import_trace(ranks, {});
-    for (const TracedAllReduce& all_reduce : imported.all_reduces) {
+    for (const TypicalCollective& all_reduce : imported.all_reduces) {
         // 100 us on the rank that waits, 40 us on the one that comes 60 us later, in 3 steps.
         REQUIRE(all_reduce.wire_us.size() == 3);
         CHECK(all_reduce.wire_us[0] == Approx(40));
@@ -983,7 +983,7 @@ TEST_CASE("a real trace of a host that runs a whole step ahead is replayed withi
     const TraceImport imported = import_trace({read_text(unpacked(bytes))}, {.ranks = 1});
     const Replay replayed = replay(imported, scenario_of(imported, 1));
     CHECK(std::abs(replayed.error()) < 0.02);
-    CHECK(imported.account.launching < imported.step / 100);
+    CHECK(imported.summary.account.launching < imported.summary.step / 100);
     // The launch queue is full most of the time; the first traced step took the host 35 ms, as its
     // queue was empty.
     Duration host{0};
