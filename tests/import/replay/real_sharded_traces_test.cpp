@@ -21,15 +21,11 @@
 #include "sim/predict/sharded_prediction.h"
 #include "sim/scenario/scenario.h"
 #include "tests/catch.h"
-#include "tests/import/replay/findings_text.h"
+#include "tests/import/replay/imported_trace.h"
 #include "tests/import/replay/stored_trace.h"
 
 namespace bucketwise {
 namespace {
-
-std::string nothing(const std::string& /*file*/) {
-    return {};
-}
 
 TracedRank stored_rank(const std::string& file) {
     return traced_rank(read_kineto_trace(stored_trace(file), file + ".json.gz"));
@@ -150,7 +146,7 @@ TEST_CASE("a trace of real FSDP2 is imported as what was recorded of its steps",
             request.groups.clear();
             request.layers_per_group = 1;
             CHECK(request == recorded_request(recording));
-            const Scenario scenario = connect(imported, {}, nothing);
+            const Scenario scenario = connect(imported, {}, no_file);
             CHECK(replay(imported, scenario).same_buckets);
         }
     }
@@ -165,7 +161,7 @@ TEST_CASE("a real step of FSDP2 replays as long as it took", "[kineto]") {
         ranks.push_back(stored_rank(file + ".1"));
     }
     TraceImport imported = import_trace(std::move(ranks), {});
-    const Scenario scenario = connect(imported, {}, nothing);
+    const Scenario scenario = connect(imported, {}, no_file);
     const Replay replayed = replay(imported, scenario);
     CHECK(replayed.same_buckets);
     CHECK(std::abs(replayed.error()) < 0.03);
@@ -182,7 +178,7 @@ TEST_CASE("a real step of FSDP2 replays as long as it took", "[kineto]") {
     CHECK(to_ms(account.step()) == Approx(to_ms(replayed.step)).epsilon(0.01));
 }
 
-// In us, in the step in which that is shortest.
+// In us, in the step where that is shortest.
 double shortest_stall_us(const TracedRun& run, std::size_t collective) {
     double shortest = std::numeric_limits<double>::infinity();
     for (const TracedStep* step : run.alike()) {
@@ -217,7 +213,7 @@ TEST_CASE("of one rank's trace the shortest time that a collective blocks the ho
 TEST_CASE("gathers beside computing are waited for where they are copied out", "[kineto]") {
     TraceImport imported = import_trace(
         {stored_rank("fsdp2/traces/perceptron_asynchronous_unshard_prefetch_of_1")}, {});
-    const Scenario scenario = connect(imported, {}, nothing);
+    const Scenario scenario = connect(imported, {}, no_file);
     CHECK(std::abs(replay(imported, scenario).error()) < 0.2);
 }
 

@@ -4,12 +4,10 @@
 #include <string>
 #include <utility>
 
-#include "import/kineto/kineto_trace.h"
 #include "import/replay/trace_link.h"
 #include "tests/catch.h"
 #include "tests/contains.h"
-#include "tests/import/replay/written_trace.h"
-#include "tests/import/source/text_source.h"
+#include "tests/import/replay/imported_trace.h"
 
 namespace bucketwise {
 namespace {
@@ -22,11 +20,8 @@ struct Advised {
 };
 
 Advised advised(TraceShape shape) {
-    const TracedRank rank = traced_rank(read_kineto_trace(
-        text_source(SyntheticTrace(std::move(shape)).document().dump(), 4096), "trace.json"));
-    TraceImport imported = import_trace({rank}, {});
-    const Scenario scenario =
-        connect(imported, {}, [](const std::string&) { return std::string(); });
+    TraceImport imported = import_of(std::move(shape));
+    const Scenario scenario = connect(imported, {}, no_file);
     const Replay replayed = replay(imported, scenario);
     return {advise(imported, scenario, replayed), replayed};
 }
@@ -44,8 +39,8 @@ TEST_CASE("a step that waits for launches is bound by them, and says what fewer 
     CHECK(advice.advice.binds.starts_with("launching: of "));
     CHECK(advice.advice.savings.front().change.starts_with("launch less"));
     CHECK(advice.advice.savings.front().at_most);
-    // What is left is the device's: 4 + 4 + 1 kernels of 10 us, 4 + 4 copies of 4 us, and of two
-    // all-reduces of 100 us what their computing does not hide.
+    // The rest is the device's: 4 + 4 + 1 kernels of 10 us, 4 + 4 copies of 4 us, and the exposed
+    // part of two all-reduces of 100 us.
     const Duration left = advice.replay.step - advice.advice.savings.front().saves;
     CHECK(to_us(left) > 9 * 10 + 8 * 4);
     CHECK(to_us(left) < 9 * 10 + 8 * 4 + 200);

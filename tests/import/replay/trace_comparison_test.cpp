@@ -4,12 +4,9 @@
 #include <string>
 #include <utility>
 
-#include "import/kineto/kineto_trace.h"
-#include "import/replay/trace_import.h"
 #include "tests/catch.h"
 #include "tests/contains.h"
-#include "tests/import/replay/written_trace.h"
-#include "tests/import/source/text_source.h"
+#include "tests/import/replay/imported_trace.h"
 
 namespace bucketwise {
 namespace {
@@ -17,11 +14,7 @@ namespace {
 using testing::contains;
 
 StepSummary summary(TraceShape shape) {
-    return import_trace({traced_rank(read_kineto_trace(
-                            text_source(SyntheticTrace(std::move(shape)).document().dump(), 4096),
-                            "trace.json"))},
-                        {})
-        .summary;
+    return import_of(std::move(shape)).summary;
 }
 
 std::string compared(const TraceShape& before, const TraceShape& after) {

@@ -1,4 +1,4 @@
-// What people type, read as it is meant by what reads it, and what in it is suspicious.
+// Typed settings, read as their framework reads them, and suspicious ones among them.
 #include "import/settings/settings_file.h"
 
 #include "sim/base/error.h"
