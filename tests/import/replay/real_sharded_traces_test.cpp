@@ -57,7 +57,7 @@ ShardingRequest recorded_request(const Json& recording) {
         {"cluster", {{"ranks", recording.at("ranks")}, {"link", "ib-ndr-400"}}},
         {"sync", {{"strategy", recording.at("strategy")}, {"sharding", recording.at("sharding")}}}};
     ShardingRequest request =
-        sharded_input(parse_scenario(document, "recorded", nothing, StrategyKinds::all)).request;
+        sharded_input(parse_scenario(document, "recorded", no_file, StrategyKinds::all)).request;
     request.groups.clear();
     request.layers_per_group = 1;
     return request;
