@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <vector>
 
+#include <nlohmann/json.hpp>
+
 #include "import/run/traced_run.h"
 #include "import/run/traced_sharding.h"
 #include "import/source/findings.h"
