@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""What is installed here does what was recorded of it: a part of each recording is made anew and compared.
+"""Compares installed frameworks with their recordings: a part of each recording is made anew.
 
 usage: check_recorded.py
 
 DeepSpeed and Megatron core with one model each, PyTorch's memory of gradients and buckets, and what Accelerate hands on.
-What Python does not have, or has in another version than was recorded, is left out by name; with nothing left the exit
-code is 77.
+Packages that are missing or differ in version from the recording are left out by name; with nothing left the exit code
+is 77.
 """
 
 import importlib.metadata

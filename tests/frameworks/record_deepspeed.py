@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes tests/data/frameworks/deepspeed.json: what DeepSpeed's ZeRO stages 0, 1 and 2 do with a model's gradients.
+"""Writes tests/data/frameworks/deepspeed.json: the actions of DeepSpeed's ZeRO stages 0, 1 and 2 on a model's gradients.
 
     pip install torch transformers torchvision deepspeed
     pip install --no-deps --no-build-isolation --target old/0.14.2 deepspeed==0.14.2     # and any other version
@@ -58,7 +58,7 @@ def trainable(model):
 
 
 def limits(model, which):
-    """Values of reduce_bucket_size; None leaves it at its default."""
+    """Values of reduce_bucket_size; the value None keeps its default."""
     sizes = trainable(model)
     values = {
         "default": None,

@@ -84,7 +84,7 @@ InputGradients aliased(InputGradients pass) {
 // Fewer threads down a channel than a GPU has, and no divisor of anything.
 constexpr std::int64_t row_step = 5;
 
-// What the threads down a channel come to, added as a block adds them.
+// The sums of the threads down a channel, added like a block.
 template <typename Pass>
 ChannelSums sum_of_block(const Pass& pass, std::int64_t channel) {
     ChannelSums sums;

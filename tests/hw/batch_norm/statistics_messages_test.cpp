@@ -22,7 +22,7 @@ Program program_of_test() {
     return program;
 }
 
-// What both ranks hold once the collectives have run.
+// The contents of both ranks after the collectives.
 std::vector<std::byte> exchanged(const StatisticsMessages& first,
                                  const StatisticsMessages& second) {
     std::vector<std::byte> block = first.initial();

@@ -1,5 +1,4 @@
-// What a device is asked to compute for an operation, in which order: a device that only takes
-// notes.
+// A device that only notes the kernels of an operation, in order.
 #include <string>
 #include <utility>
 #include <variant>

@@ -113,7 +113,7 @@ TEST_CASE("gradients of which only the readiness is known are reduced") {
 
 // --- wrong sums are seen ---
 
-// Sums over the ranks of a job that do not exist, each of which holds what this rank holds.
+// Sums over imaginary ranks of a job, which all hold this rank's values.
 class PretendingCommunicator : public Communicator {
   public:
     enum class Fault { none, forgets_a_rank, reduces_nothing, shifts_elements, drops_the_tail };

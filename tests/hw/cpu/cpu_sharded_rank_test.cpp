@@ -102,7 +102,7 @@ TEST_CASE("a transformer with tied weights is sharded, in every dtype") {
 
 // --- what is seen ---
 
-// Another's collectives, each of which may be spoilt, and what was asked for.
+// Another object's collectives, which may be spoilt, and a log of the calls.
 class WatchedCommunicator : public Communicator {
   public:
     using Spoil = std::function<void(CollectiveKind kind, std::byte* data, Bytes size)>;
@@ -187,8 +187,7 @@ TEST_CASE("ranks send what the program sends, in its order") {
     }
 }
 
-// What rank 0 says of a step in which a collective of the kind, the nth, brings it one element that
-// is wrong.
+// Rank 0's complaint about a step where the nth collective of the kind brings one wrong element.
 std::string seen_of(const Scenario& scenario, CollectiveKind spoilt, int nth, bool all_along) {
     const ShardedReplay replay = replay_of(scenario);
     std::array<std::string, 2> wrong;  // by rank
@@ -198,7 +197,7 @@ std::string seen_of(const Scenario& scenario, CollectiveKind spoilt, int nth, bo
             connection.communicator(AllReduceImplementation::library),
             [&](CollectiveKind kind, std::byte* data, Bytes size) {
                 if (rank == 0 && kind == spoilt && count++ == nth) {
-                    // Of what is gathered, the other's first; of what is reduced, its own first.
+                    // The other rank's first gathered element, or its own first reduced one.
                     float* values = reinterpret_cast<float*>(data);
                     const std::int64_t at =
                         kind == CollectiveKind::all_gather ? size.count / 2 / 4 : 0;
@@ -223,7 +222,7 @@ std::string seen_of(const Scenario& scenario, CollectiveKind spoilt, int nth, bo
 TEST_CASE("one element that is wrong is seen, and named by tensor and element") {
     const Scenario scenario = sharded_scenario(2);
     CHECK(seen_of(scenario, CollectiveKind::all_gather, 1000, true).empty());
-    // The last all-gather of backward is of layers.0. Of its weight's 5 rows of 7 rank 0 has three:
+    // The last all-gather of backward is of layers.0. Rank 0 has three of its weight's 5 rows of 7:
     // rank 1's first element is the 22nd.
     const ShardedReplay replay = replay_of(scenario);
     const auto gathers = std::ranges::count(replay.program.collectives, CollectiveKind::all_gather,

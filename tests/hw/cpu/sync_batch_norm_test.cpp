@@ -24,7 +24,8 @@ struct LayerRun {
     BatchNormPasses passes = BatchNormPasses::both;
 };
 
-// What act(layer) returns of each run by rank, one run after the other on the same connections.
+// Returns the results of act(layer) by run and rank; runs follow one another on the same
+// connections.
 template <typename Act>
 auto on_same_ranks(int ranks, const std::vector<LayerRun>& runs, const Act& act) {
     using Result = decltype(act(std::declval<SyncBatchNorm&>()));

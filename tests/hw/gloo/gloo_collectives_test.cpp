@@ -51,7 +51,7 @@ struct Case {
     bool whole = false;  // numbers small enough that every sum is exact
 };
 
-// What each rank brings. Fractions use every bit of the type.
+// The input of each rank. Fractions use every bit of the type.
 std::vector<long double> values_of(const Case& c, int rank) {
     std::seed_seq seed{c.ranks, static_cast<int>(c.elements), static_cast<int>(c.dtype), rank};
     std::mt19937_64 random(seed);
@@ -334,7 +334,7 @@ TEST_CASE("a direct all-gather after a reduce-scatter is the all-reduce, to the 
     CHECK(halves == whole);
 }
 
-// Of four ranks: who sums what, as powers of two.
+// The ranks that each of four sums, as powers of two.
 TEST_CASE("groups of ranks sum among themselves, in the order that they were given") {
     std::array<std::array<std::int64_t, 4>, 4> seen{};  // by rank
     const auto outcomes = on_ranks(4, [&](GlooConnection& connection, int rank) {

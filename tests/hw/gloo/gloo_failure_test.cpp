@@ -100,7 +100,7 @@ TEST_CASE("a rank that stays silent makes the others fail at about their deadlin
             const auto start = std::chrono::steady_clock::now();
             const RankOutcome outcome = testing::outcome_of([&] { collective.run(connection); });
             const auto took = std::chrono::steady_clock::now() - start;
-            // What is called next fails at once.
+            // The next call fails at once.
             const RankOutcome again = testing::outcome_of([&] { collective.run(connection); });
             failed.count_down();
             if (took > deadline + 10s || again.ending != Ending::peer_failure) {

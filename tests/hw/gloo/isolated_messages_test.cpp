@@ -35,7 +35,7 @@ TEST_CASE("a message of each kind is timed as often as asked, and its result is 
             for (const MessageTrace& trace : traces) {
                 CHECK(trace.times.size() == 3);
                 CHECK(trace.wrong.empty());
-                // What is gathered is nobody's sum.
+                // A gathered value is no sum.
                 CHECK((kind != CollectiveKind::all_gather || trace.largest_difference == 0));
                 CHECK(trace.largest_difference < 1e-6);
             }
@@ -62,7 +62,7 @@ TEST_CASE("between computing a message is timed from when the last rank has come
         CHECK(trace.wrong.empty());
         CHECK(trace.ranks == 2);
         REQUIRE(trace.times.size() == 5);
-        // What rank 0 waits for rank 1 is not the message's.
+        // Rank 0's wait for rank 1 does not count to the message.
         CHECK(*std::ranges::min_element(trace.times) < Duration{late} / 4);
         CHECK(*std::ranges::min_element(trace.times) > Duration{0});
     }

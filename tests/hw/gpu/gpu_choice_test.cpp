@@ -1,4 +1,4 @@
-// Which rank takes which GPU, and what several ranks on one need. None of it needs a GPU.
+// The GPU of each rank, and the needs of several ranks on one. These tests need no GPU.
 #include <algorithm>
 #include <string>
 

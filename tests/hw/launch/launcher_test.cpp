@@ -156,7 +156,7 @@ void wait_for_end(int pid) {
              errno == ECHILD));
 }
 
-// The failure, of which there must be one.
+// The failure; there must be one.
 LaunchFailure failure_of(Launcher& launcher) {
     const std::optional<LaunchFailure> failure = launcher.run();
     REQUIRE(failure);

@@ -1,4 +1,4 @@
-// Which operations count that ran beside all-reduces: intervals made up, no GPU.
+// Selects the operations beside all-reduces, from made-up intervals, without a GPU.
 #include <vector>
 
 #include "hw/nccl/contention.h"

@@ -23,7 +23,7 @@ using testing::Replayed;
 using testing::ReplayedScenario;
 using testing::small_scenario;
 
-// What each scenario leaves on each rank.
+// The state of each rank after each scenario.
 std::vector<std::vector<Replayed>> replay_all(int ranks, const std::vector<Scenario>& scenarios) {
     std::vector<std::vector<Replayed>> results(static_cast<std::size_t>(ranks));
     const std::vector<RankOutcome> outcomes =
@@ -126,7 +126,7 @@ TEST_CASE("gradients of which only the readiness is known are reduced between GP
 
 // --- traces --------------------------------------------------------------------------------------
 
-// What must hold of any execution on one compute and one communication stream.
+// The properties of any execution on one compute and one communication stream.
 void check_order(const Program& program, const StepTrace& trace) {
     REQUIRE(trace.instructions.size() == program.instructions.size());
     REQUIRE(trace.collectives.size() == program.collectives.size());

@@ -1,4 +1,4 @@
-// Who divides, what travels in which dtype, and what a collective moves.
+// The divisor, the dtype on the wire, and the data of a collective.
 #include <variant>
 
 #include "hw/compute/gradient_pattern.h"

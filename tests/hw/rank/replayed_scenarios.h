@@ -120,7 +120,7 @@ inline Scenario with_batch_normalisation(int ranks) {
 }
 constexpr std::size_t fewest_collectives_of_batch_normalisation = 6;
 
-// Both ways in which BatchNorm's statistics are exchanged, in each of two micro-steps.
+// Both ways to exchange BatchNorm's statistics, in each of two micro-steps.
 inline std::vector<Scenario> with_exchanged_statistics(int ranks) {
     std::vector<Scenario> scenarios;
     for (const BatchNormSync sync : {BatchNormSync::gather, BatchNormSync::fused}) {
@@ -131,7 +131,7 @@ inline std::vector<Scenario> with_exchanged_statistics(int ranks) {
     return scenarios;
 }
 
-// Gradients of which only the readiness is known.
+// Gradients with nothing but a readiness.
 inline Scenario with_gradients_only(int ranks) {
     Scenario scenario = small_scenario(ranks);
     GradientWorkload workload;

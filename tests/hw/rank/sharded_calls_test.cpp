@@ -1,5 +1,4 @@
-// What instructions of a sharded step mean to a rank, in the order in which fully_shard's hooks
-// come.
+// The calls of a rank for instructions of a sharded step, in the order of fully_shard's hooks.
 #include <string>
 #include <vector>
 

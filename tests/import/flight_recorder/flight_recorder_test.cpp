@@ -68,7 +68,7 @@ TEST_CASE("Older and other dumps are read, too", "[import]") {
         read_flight_recorder(text_source(Json::array({entry}).dump()), "dump");
     CHECK(log.collectives.at(0).group == "3");
     CHECK(log.collectives.at(0).group_size == 0);
-    // Sends and receives are told by their flag or their name.
+    // A flag or the name marks sends and receives.
     dump.entry("send 0->1", 7, 2);
     dump.entry("coalesced", 7, 3)["is_p2p"] = true;
     CHECK(dump.log().collectives[1].kind == LoggedKind::transfer);

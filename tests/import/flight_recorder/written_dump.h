@@ -1,4 +1,4 @@
-// Flight recorder dumps as PyTorch writes them, in JSON, of which each test says what it is about.
+// Flight recorder dumps as PyTorch writes them, in JSON; each test supplies the part under test.
 #pragma once
 
 #include <cstdint>

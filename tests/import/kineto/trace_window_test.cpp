@@ -77,7 +77,7 @@ TEST_CASE("events across the borders of windows are read once each", "[kineto]")
     check_events(read("[" + events + "]"));
     check_events(read(trace_of(events, R"("schemaVersion": 1, )", R"(, "traceName": "x")")));
     check_events(read(trace_of(events), 4099));
-    // Each way in which an event can lie at the first border.
+    // Each position of an event at the first border.
     const std::string some = many(window + 2000, plain);
     for (std::size_t shift = 0; shift < 200; shift += 7) {
         check_events(read(trace_of(some, "\"x\": \"" + std::string(shift, 'x') + "\", ")));

@@ -29,7 +29,7 @@ class Builder {
         builder_.add(category, raw, place_++);
     }
 
-    // A step in which so many kernels run and one gradient becomes ready.
+    // A step with so many kernels and one ready gradient.
     void add_step(std::int64_t kernels) {
         const double begin_us = now_us_;
         for (std::int64_t i = 0; i < kernels; ++i) {

@@ -1,4 +1,4 @@
-// What Horovod's background thread fused of small models' gradients in one cycle
+// Fusions of small models' gradients by Horovod's background thread in one cycle
 // (tests/frameworks/record_horovod.py), against its rule.
 #include <fstream>
 

@@ -1,5 +1,5 @@
-// What real frameworks did with the gradients of small models, recorded event by event on Gloo
-// ranks (tests/frameworks/record.py), against the program of the simulated step.
+// Real frameworks with the gradients of small models, recorded event by event on Gloo ranks
+// (tests/frameworks/record.py), against the program of the simulated step.
 #include <fstream>
 #include <numeric>
 
@@ -153,8 +153,8 @@ TEST_CASE("DeepSpeed's collectives are those recorded, after the same gradients"
         CHECK(walk_of(one["events"]) == simulated);
         checked += static_cast<int>(one["versions"].size());
     }
-    // What is not simulated: one collective for each rank's share, several parameter groups, shares
-    // dealt out in turn, and stage 1 with gradients accumulated in float32, another optimizer.
+    // Not simulated: one collective for each rank's share, several parameter groups, shares dealt
+    // out in turn, and stage 1 with gradients accumulated in float32, another optimizer.
     const std::map<std::string, int> not_simulated{{"BF16_Optimizer", 18},
                                                    {"groups", 16},
                                                    {"reduce", 94},

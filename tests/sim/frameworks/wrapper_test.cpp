@@ -1,4 +1,4 @@
-// What is typed into wrappers: in each one's spelling, and of the advised buckets.
+// Settings typed into wrappers: in the spelling of each, and for the advised buckets.
 #include <algorithm>
 #include <cmath>
 

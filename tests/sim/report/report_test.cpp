@@ -199,7 +199,7 @@ TEST_CASE("a host that is steps ahead is shown with what it issues while this st
     }
     CHECK(end_us <= step_us + 1e-3);
     CHECK(std::abs(host_us - to_us(issuing)) < 1);
-    // Of the 100 launches that there is room for; many have no time of their own.
+    // There is room for 100 launches; many have no time of their own.
     CHECK(ahead > 0);
     CHECK(ahead <= 101);
 }

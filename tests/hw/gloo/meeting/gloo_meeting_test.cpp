@@ -50,7 +50,7 @@ TEST_CASE("a meeting that some ranks miss ends at the deadline and names them") 
     CHECK(first.ending == Ending::peer_failure);
     CHECK(first.reason ==
           directory.path() + ": ranks 1, 2, 3 and 4 of 5 did not arrive within 300 ms");
-    // Who has given up has arrived all the same.
+    // A rank that gave up has still arrived.
     meeting.rank = 2;
     CHECK(meet(meeting).reason ==
           directory.path() + ": ranks 1, 3 and 4 of 5 did not arrive within 300 ms");
