@@ -1,11 +1,13 @@
-// The inputs of `bucketwise check` as cases of its gate.
+// The inputs of `bucketwise check` as cases of its gate, and the gate's verdict: for people, for a
+// pull request, for CI's test reports, and for programs.
 #pragma once
 
 #include <string>
 #include <vector>
 
-#include "calibrate/gate/gate_run.h"
+#include "calibrate/gate/gate.h"
 #include "cli/shell/scenario_document.h"
+#include "sim/base/json.h"
 
 namespace bucketwise {
 
@@ -14,5 +16,10 @@ namespace bucketwise {
 // change it. Throws InputError.
 std::vector<GateCase> cases_of_files(const ScenarioOptions& options,
                                      const std::vector<std::string>& files);
+
+std::string text_of(const GateVerdict& verdict);
+std::string markdown_of(const GateVerdict& verdict);
+std::string junit_of(const GateVerdict& verdict);  // XML, a test for every case
+Json to_json(const GateVerdict& verdict);
 
 }  // namespace bucketwise
