@@ -14,7 +14,6 @@
 #include "hw/rank/communicator.h"
 #include "hw/rank/control_group.h"
 #include "hw/rank/rank_device.h"
-#include "hw/rank/sharded_device.h"
 #include "hw/record/measurement.h"
 #include "hw/training/training_device.h"
 #include "sim/base/interface.h"
@@ -51,15 +50,11 @@ class RankConnection : public Interface {
     // What the rank computes on, beside its CPU; empty: nothing.
     [[nodiscard]] virtual std::string gpu() const = 0;
 
-    // A device that runs steps of the scenario. `workload` is the scenario's; `sync` decides where
-    // gradients live. Collective.
+    // A device that runs steps of a scenario that check_scenario() lets pass. `workload` is the
+    // scenario's; `sync` decides where gradients live that are not sharded. Collective.
     [[nodiscard]] virtual std::unique_ptr<RankDevice> device(const Scenario& scenario,
                                                              const Workload& workload,
                                                              const SyncSettings& sync) = 0;
-
-    // One that runs sharded steps of a scenario that check_scenario() lets pass. Collective.
-    [[nodiscard]] virtual std::unique_ptr<ShardedDevice> sharded_device(
-        const Scenario& scenario, const Workload& workload) = 0;
 
     // One that only all-reduces. Collective.
     [[nodiscard]] virtual std::unique_ptr<MessageDevice> messages() = 0;

@@ -54,7 +54,10 @@ void SyncBatchNorm::gather_statistics(const Saved& saved) {
     Tensor own = pool_.floats(row);
     device_.run(LocalStatistics{.shape = shape_, .x = input_.floats(), .to = own.floats()});
     const Tensor all = pool_.floats(device_.ranks() * row);
-    device_.all_gather(own.floats(), all.floats(), row);
+    device_.carry({.kind = CollectiveKind::all_gather,
+                   .own = own.at(0),
+                   .all = all.at(0),
+                   .size = row * element_size(DType::float32)});
     own = Tensor();
     device_.run(CombineStatistics{.shape = shape_,
                                   .gathered = all.floats(),
@@ -66,7 +69,8 @@ void SyncBatchNorm::reduce_statistics(const Saved& saved) {
     const std::int64_t row = gathered_row(shape_.channels);
     const Tensor sums = pool_.doubles(row);
     device_.run(LocalSums{.shape = shape_, .x = input_.floats(), .to = sums.doubles()});
-    device_.all_reduce_sum(sums.doubles(), row, DType::float64);
+    device_.carry(
+        {.own = sums.at(0), .size = row * element_size(DType::float64), .dtype = DType::float64});
     device_.run(
         StatisticsOfSums{.shape = shape_, .sums = sums.doubles(), .to = statistics_in(saved)});
 }
@@ -107,7 +111,7 @@ SyncBatchNorm::Gradients SyncBatchNorm::backward(const Saved& saved) {
                              .sums = sums.floats(),
                              .weight_gradient = gradients.weight.floats(),
                              .bias_gradient = gradients.bias.floats()});
-    device_.all_reduce_sum(sums.floats(), 2 * shape_.channels, DType::float32);
+    device_.carry({.own = sums.at(0), .size = 2 * shape_.channels * element_size(DType::float32)});
     gradients.input = pool_.floats(shape_.elements());
     device_.run(InputGradients{.shape = shape_,
                                .dy = output_gradient_.floats(),

@@ -18,6 +18,7 @@
 
 #include "hw/batch_norm/batch_norm_passes.h"
 #include "hw/batch_norm/tensor_pool.h"
+#include "hw/rank/communicator.h"
 #include "sim/base/dtype.h"
 #include "sim/base/interface.h"
 #include "sim/base/units.h"
@@ -43,8 +44,7 @@ class BatchNormDevice : public Interface {
     virtual void meet() = 0;
 
     virtual void run(const BatchNormPass& pass) = 0;
-    virtual void all_gather(const float* own, float* all, std::int64_t elements) = 0;
-    virtual void all_reduce_sum(void* data, std::int64_t elements, DType dtype) = 0;
+    virtual void carry(const RankExchange& exchange) = 0;
 };
 
 // What a layer is fed: [rows, channels] but for the last two, which are [channels].

@@ -110,12 +110,8 @@ class CpuBatchNorm : public BatchNormDevice {
         std::visit([](const auto& one) { go_over(one); }, pass);
     }
 
-    void all_gather(const float* own, float* all, std::int64_t elements) override {
-        communicator_.all_gather(own, all, elements * element_size(DType::float32));
-    }
-
-    void all_reduce_sum(void* data, std::int64_t elements, DType dtype) override {
-        communicator_.all_reduce_sum(data, elements, dtype);
+    void carry(const RankExchange& exchange) override {
+        bucketwise::carry(communicator_, exchange);
     }
 
   private:

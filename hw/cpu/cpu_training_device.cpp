@@ -107,12 +107,12 @@ class CpuTrainingDevice : public TrainingDevice {
         thread_.restart();
     }
 
-    Ticket all_reduce(void* data, std::int64_t elements, DType dtype,
-                      Reduction reduction) override {
-        tickets_.push_back(thread_.launch([this, data, elements, dtype, reduction] {
-            communicator_.all_reduce_sum(data, elements, dtype);
-            if (reduction == Reduction::mean) {
-                bucketwise::copy_scaled(data, data, elements, dtype, 1.0 / communicator_.ranks());
+    Ticket all_reduce(const RankExchange& exchange) override {
+        tickets_.push_back(thread_.launch([this, exchange] {
+            carry(communicator_, exchange);
+            if (exchange.averages) {
+                bucketwise::copy_scaled(exchange.own, exchange.own, exchange.elements(),
+                                        exchange.dtype, 1.0 / communicator_.ranks());
             }
         }));
         return tickets_.back();
@@ -141,12 +141,12 @@ class CpuTrainingDevice : public TrainingDevice {
         return times;
     }
 
-    ContentionTimes contend(float* data, std::int64_t elements, std::int64_t iterations,
+    ContentionTimes contend(const RankExchange& message, std::int64_t iterations,
                             const Act& pass) override {
         meet();
         std::vector<Ticket> tickets;
         for (std::int64_t i = 0; i < iterations; ++i) {
-            tickets.push_back(all_reduce(data, elements, DType::float32, Reduction::sum));
+            tickets.push_back(all_reduce(message));
         }
         ContentionTimes result;
         while (!thread_.has_ended(tickets.back())) {

@@ -125,11 +125,6 @@ Interval TwoQueues::take_front(std::deque<InFlight>& queue) {
     return interval;
 }
 
-void add(Disturbance& to, const Disturbance& other) {
-    to.disturbed += other.disturbed;
-    to.alone += other.alone;
-}
-
 }  // namespace
 
 RanTogether run_together(NcclCommunicator& communicator, const Load& all_reduces,
@@ -163,9 +158,9 @@ ContentionTrace contention_of(const RanTogether& ran, const OperationsAlone& alo
         const Disturbance disturbance{
             std::max(Duration{1}, operation.interval.length() - stamp_time),
             alone.times[operation.index]};
-        add(trace.compute, disturbance);
+        trace.compute += disturbance;
         if (alone.are_products[operation.index]) {
-            add(*trace.products, disturbance);
+            *trace.products += disturbance;
         }
     }
     return trace;

@@ -52,25 +52,20 @@ class GpuBatchNorm : public BatchNormDevice {
     }
 
     void meet() override {
-        all_reduce_sum(one_.at(0), 1, DType::float32);
+        carry({.own = one_.at(0), .size = element_size(DType::float32)});
         finish();
     }
 
     void run(const BatchNormPass& pass) override { launch_batch_norm(stream_.get(), pass); }
 
-    void all_gather(const float* own, float* all, std::int64_t elements) override {
-        communicators_.of_steps().all_gather(own, all, elements * element_size(DType::float32),
-                                             stream_);
-    }
-
-    void all_reduce_sum(void* data, std::int64_t elements, DType dtype) override {
-        communicators_.of_steps().all_reduce(data, elements, dtype, Reduction::sum, stream_);
+    void carry(const RankExchange& exchange) override {
+        communicators_.of_steps().carry(exchange, stream_);
     }
 
   private:
     Communicators& communicators_;
     GpuStream stream_;
-    DeviceMemory one_;  // what ranks meet by
+    DeviceMemory one_;  // by which ranks meet
 };
 
 }  // namespace

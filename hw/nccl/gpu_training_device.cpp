@@ -16,7 +16,6 @@ namespace bucketwise {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-using NcclReduction = bucketwise::Reduction;
 
 // An act may be several launches: a product, its bias, a memory set; the optimizer one for each
 // parameter. So many acts at a time fit the queue behind a head start.
@@ -100,14 +99,13 @@ class GpuTrainingDevice : public TrainingDevice {
     void meet() override {
         compute_.wait();
         NcclCommunicator& communicator = communicators_.of_steps();
-        communicator.all_reduce(scratch_.at(0), 1, DType::float32, NcclReduction::sum,
-                                communication_);
+        communicator.carry({.own = scratch_.at(0), .size = element_size(DType::float32)},
+                           communication_);
         PatientWait(communicator)
             .until([&] { return communication_.is_idle(); }, "meeting all ranks");
     }
 
-    Ticket all_reduce(void* data, std::int64_t elements, DType dtype,
-                      Reduction reduction) override {
+    Ticket all_reduce(const RankExchange& exchange) override {
         if (collectives_.size() == launched_) {
             collectives_.emplace_back();
         }
@@ -115,10 +113,7 @@ class GpuTrainingDevice : public TrainingDevice {
         events.ready.record(compute_);
         events.ready.hold_up(communication_);
         events.begin.record(communication_);
-        communicators_.of_steps().all_reduce(
-            data, elements, dtype,
-            reduction == Reduction::mean ? NcclReduction::mean : NcclReduction::sum,
-            communication_);
+        communicators_.of_steps().carry(exchange, communication_);
         events.end.record(communication_);
         return launched_++;
     }
@@ -148,7 +143,7 @@ class GpuTrainingDevice : public TrainingDevice {
 
     // Passes are launched one ahead, so that none waits for the host unless launching takes longer
     // than running.
-    ContentionTimes contend(float* data, std::int64_t elements, std::int64_t iterations,
+    ContentionTimes contend(const RankExchange& message, std::int64_t iterations,
                             const Act& pass) override {
         struct Timed {
             GpuEvent begin{Timing::on};
@@ -156,7 +151,7 @@ class GpuTrainingDevice : public TrainingDevice {
         };
         meet();
         for (std::int64_t i = 0; i < iterations; ++i) {
-            all_reduce(data, elements, DType::float32, Reduction::sum);
+            all_reduce(message);
         }
         const GpuEvent& last = collectives_[launched_ - 1].end;
         ContentionTimes result;
@@ -195,7 +190,7 @@ class GpuTrainingDevice : public TrainingDevice {
 
   private:
     struct Launched {
-        GpuEvent ready{Timing::off};  // what it reduces has been computed
+        GpuEvent ready{Timing::off};  // its gradients have been computed
         GpuEvent begin{Timing::on};
         GpuEvent end{Timing::on};
     };
@@ -229,9 +224,9 @@ class GpuTrainingDevice : public TrainingDevice {
     GpuStream compute_;
     GpuStream communication_;
     MatrixProducts products_;  // on compute_
-    DeviceMemory scratch_;     // what ranks meet by, and what stamps are timed with
+    DeviceMemory scratch_;     // by which ranks meet and stamps are timed
     HeadStart head_start_;
-    Duration stamp_time_{0};  // what a stamp adds to what it times
+    Duration stamp_time_{0};  // that a stamp adds to an interval
     std::size_t launched_ = 0;
     std::vector<Launched> collectives_;  // the first `launched_` are in use
 };

@@ -1,6 +1,7 @@
-// What the replay of a step needs from a backend: collectives over the ranks of one job.
+// Collectives over the ranks of one job: what the replay of a step needs from a backend.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <stdexcept>
 
@@ -8,21 +9,22 @@
 #include "sim/base/interface.h"
 #include "sim/base/names.h"
 #include "sim/base/units.h"
+#include "sim/link/network/algorithm.h"
 
 namespace bucketwise {
 
 // Another rank did not answer, or the connection to it broke. The rank that reports it is seldom
-// the one to blame, so who gathers failures looks at other kinds first.
+// the one to blame, so whoever gathers failures looks at other kinds first.
 class PeerFailure : public std::runtime_error {
   public:
     using std::runtime_error::runtime_error;
 };
 
-// Who carries out a collective.
+// Whose code carries out a collective.
 enum class AllReduceImplementation : std::uint8_t {
     library,  // the backend library's own
-    ring,     // ours over its point-to-point
-    direct    // ours over its point-to-point
+    ring,     // ours, over its point-to-point messages
+    direct    // ours, over its point-to-point messages
 };
 
 template <>
@@ -40,9 +42,9 @@ class Communicator : public Interface {
     // rounded to the type after each addition. elements >= 0.
     virtual void all_reduce_sum(void* data, std::int64_t elements, DType dtype) = 0;
 
-    // `data` holds a part of so many elements for each rank, one after the other. This rank's part
-    // becomes the sum of that part over all ranks, in place, rounded likewise; what the others then
-    // hold is not said. elements >= 0.
+    // `data` holds one part of `elements` for each rank, one after the other. This rank's part
+    // becomes the sum of that part over all ranks, in place, rounded as in an all-reduce; the other
+    // parts are undefined afterwards. elements >= 0.
     virtual void reduce_scatter_sum(void* data, std::int64_t elements, DType dtype) = 0;
 
     // Byte i of rank r's `own` becomes all[r * size + i], on every rank. `all` holds ranks() x size
@@ -52,5 +54,34 @@ class Communicator : public Interface {
     // data of rank 0 is copied to all others.
     virtual void broadcast_from_first(void* data, Bytes size) = 0;
 };
+
+// One collective on this rank's memory. An all-gather brings `own` and fills `all`; every other
+// kind works in place on `own`, which holds all ranks' parts in a reduce-scatter.
+struct RankExchange {
+    CollectiveKind kind = CollectiveKind::all_reduce;
+    std::byte* own = nullptr;
+    std::byte* all = nullptr;
+    Bytes size;  // of one rank's part where the kind has parts, otherwise of everything
+    DType dtype = DType::float32;
+    bool averages = false;  // the sum is divided by the number of ranks
+    bool operator==(const RankExchange&) const = default;
+
+    [[nodiscard]] std::int64_t elements() const { return size.count / element_size(dtype).count; }
+};
+
+// Sums only: a Communicator does not average.
+inline void carry(Communicator& communicator, const RankExchange& exchange) {
+    switch (exchange.kind) {
+        case CollectiveKind::all_gather:
+            return communicator.all_gather(exchange.own, exchange.all, exchange.size);
+        case CollectiveKind::reduce_scatter:
+            return communicator.reduce_scatter_sum(exchange.own, exchange.elements(),
+                                                   exchange.dtype);
+        case CollectiveKind::broadcast:
+            return communicator.broadcast_from_first(exchange.own, exchange.size);
+        case CollectiveKind::all_reduce:
+            return communicator.all_reduce_sum(exchange.own, exchange.elements(), exchange.dtype);
+    }
+}
 
 }  // namespace bucketwise

@@ -1,9 +1,9 @@
-// What a training run needs from a backend: memory, the passes of a multilayer perceptron, and
+// The backend's part of a training run: memory, the passes of a multilayer perceptron, and
 // all-reduces that run beside them. Each is one class in the backend's target.
 //
-// What computes is put behind what was put there before, on one compute stream; all-reduces run one
-// after another on a stream of their own, each once what was computed before its launch is done.
-// Nothing is certain to have happened before finish() or download() return.
+// Computing runs in order on one compute stream; all-reduces run one after another on a stream of
+// their own, each once all computing before its launch is done. Nothing is certain to have happened
+// before finish() or download() return.
 #pragma once
 
 #include <cstddef>
@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "hw/compute/tensor_memory.h"
+#include "hw/rank/communicator.h"
 #include "hw/training/training_passes.h"
 #include "sim/base/dtype.h"
 #include "sim/base/interface.h"
@@ -21,7 +22,7 @@
 
 namespace bucketwise {
 
-// What the device is busy with, and what the host takes to launch it; none where they are the same.
+// Time of the device, and of the host for the launch; zero where they are the same.
 struct OperationTime {
     Duration device{0};
     Duration host{0};
@@ -54,7 +55,7 @@ class TrainingDevice : public Interface {
     }
     // At which tensors that share a block start.
     [[nodiscard]] virtual std::int64_t alignment_bytes() const = 0;
-    // What its libraries take besides tensors.
+    // Memory of its libraries, beside tensors.
     [[nodiscard]] virtual std::int64_t workspace_bytes() const = 0;
     // From the host, there when it returns; to the host, after all that was put before.
     virtual void upload(void* to, const void* from, std::int64_t bytes) = 0;
@@ -80,11 +81,8 @@ class TrainingDevice : public Interface {
 
     // Returns once all ranks have called it.
     virtual void meet() = 0;
-    // In place; the mean divides by the number of ranks after summing.
-    enum class Reduction : std::uint8_t { sum, mean };
-    virtual Ticket all_reduce(void* data, std::int64_t elements, DType dtype,
-                              Reduction reduction) = 0;
-    // What is put on the compute stream from now on comes after it.
+    virtual Ticket all_reduce(const RankExchange& exchange) = 0;
+    // Later work on the compute stream comes after it.
     virtual void wait_for(Ticket ticket) = 0;
     // Returns once everything has ended, and forgets all tickets. Throws PeerFailure.
     virtual void finish() = 0;
@@ -93,8 +91,8 @@ class TrainingDevice : public Interface {
 
     // Runs each in turn, none waiting for its launch, nothing communicated.
     virtual std::vector<OperationTime> time_each(const std::vector<Act>& acts) = 0;
-    // `data` holds `elements` floats, zeros, which stay zeros. All ranks set out together.
-    virtual ContentionTimes contend(float* data, std::int64_t elements, std::int64_t iterations,
+    // `message` holds zeros, which stay zeros. All ranks set out together.
+    virtual ContentionTimes contend(const RankExchange& message, std::int64_t iterations,
                                     const Act& pass) = 0;
 
   protected:

@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "hw/compute/elements.h"
+
 namespace bucketwise {
 
 // Part of a tensor, for one warp. Lives in a table in device memory.
@@ -14,8 +16,6 @@ struct Chunk {
     std::int64_t count = 0;       // elements
     std::int64_t tensor_index = 0;  // whose results and factors these are
 };
-
-enum class PackDirection { into_place, out_of_place };
 
 // So large that a warp's reads overlap, so small that a bucket of 25 MiB is shared out evenly among
 // the multiprocessors.

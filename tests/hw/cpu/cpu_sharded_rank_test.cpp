@@ -31,12 +31,12 @@ ShardCommunicators<Communicator> all_of(Communicator& communicator) {
 
 ShardCommunicators<Communicator> communicators_of(const Scenario& scenario,
                                                   GlooConnection& connection) {
-    const ShardPlace place = shard_place(scenario, connection.control().rank());
-    const auto among = [&](const std::vector<std::int64_t>& ranks) -> Communicator& {
-        return connection.communicator_among(ranks, AllReduceImplementation::library);
-    };
-    return {connection.communicator(AllReduceImplementation::library), among(place.sharing()),
-            among(place.gathering()), among(place.replicating())};
+    return ShardCommunicators<Communicator>::made(
+        shard_place(scenario, connection.control().rank()),
+        connection.communicator(AllReduceImplementation::library),
+        [&](const std::vector<std::int64_t>& ranks) -> Communicator& {
+            return connection.communicator_among(ranks, AllReduceImplementation::library);
+        });
 }
 
 void check_sharded(int ranks, const std::vector<Scenario>& scenarios) {
@@ -152,7 +152,7 @@ TEST_CASE("ranks send what the program sends, in its order") {
         scenario.sharding->asynchronous_unshard = asynchronous;
         scenario.sharding->forward_prefetch = asynchronous ? 1 : 0;
         scenario.step.accumulation = 2;
-        const ShardedReplay replay = replay_of(scenario);
+        const ReplayedStep replay = replay_of(scenario);
         std::vector<WatchedCommunicator::Seen> expected;
         for (const Collective& collective : replay.program.collectives) {
             expected.push_back({collective.kind, collective.bytes});
@@ -189,7 +189,7 @@ TEST_CASE("ranks send what the program sends, in its order") {
 
 // Rank 0's complaint about a step where the nth collective of the kind brings one wrong element.
 std::string seen_of(const Scenario& scenario, CollectiveKind spoilt, int nth, bool all_along) {
-    const ShardedReplay replay = replay_of(scenario);
+    const ReplayedStep replay = replay_of(scenario);
     std::array<std::string, 2> wrong;  // by rank
     const auto outcomes = testing::on_ranks(2, [&](GlooConnection& connection, int rank) {
         int count = 0;
@@ -224,7 +224,7 @@ TEST_CASE("one element that is wrong is seen, and named by tensor and element") 
     CHECK(seen_of(scenario, CollectiveKind::all_gather, 1000, true).empty());
     // The last all-gather of backward is of layers.0. Rank 0 has three of its weight's 5 rows of 7:
     // rank 1's first element is the 22nd.
-    const ShardedReplay replay = replay_of(scenario);
+    const ReplayedStep replay = replay_of(scenario);
     const auto gathers = std::ranges::count(replay.program.collectives, CollectiveKind::all_gather,
                                             &Collective::kind);
     const auto last = static_cast<int>(gathers) - 1;
@@ -262,7 +262,7 @@ TEST_CASE("collectives alone are among the ranks that steps have them among") {
 
 TEST_CASE("a step that communicates with nobody is seen") {
     Scenario scenario = sharded_scenario(2);
-    const ShardedReplay replay = replay_of(scenario);
+    const ReplayedStep replay = replay_of(scenario);
     std::array<std::string, 2> wrong;
     const auto outcomes = testing::on_ranks(2, [&](GlooConnection& connection, int rank) {
         CpuShardedRank device(scenario, replay_input(scenario).workload,

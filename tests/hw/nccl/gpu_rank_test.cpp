@@ -26,15 +26,15 @@ using testing::small_scenario;
 // The state of each rank after each scenario.
 std::vector<std::vector<Replayed>> replay_all(int ranks, const std::vector<Scenario>& scenarios) {
     std::vector<std::vector<Replayed>> results(static_cast<std::size_t>(ranks));
-    const std::vector<RankOutcome> outcomes =
-        on_gpus(ranks, [&](Communicators& communicators, ControlGroup&, int rank) {
-            for (const Scenario& scenario : scenarios) {
-                const ReplayedScenario replayed(scenario);
-                GpuRank device(scenario, replayed.input.workload, replayed.sync, communicators);
-                device.calibrate();
-                results[static_cast<std::size_t>(rank)].push_back(three_steps(replayed, device));
-            }
-        });
+    const std::vector<RankOutcome> outcomes = on_gpus(ranks, [&](Communicators& communicators,
+                                                                 ControlGroup&, int rank) {
+        for (const Scenario& scenario : scenarios) {
+            const ReplayedScenario replayed(scenario);
+            GpuRank device(scenario, replayed.input.workload, replayed.step.sync, communicators);
+            device.calibrate();
+            results[static_cast<std::size_t>(rank)].push_back(three_steps(replayed, device));
+        }
+    });
     CHECK(testing::first_reason(outcomes).empty());
     return results;
 }
@@ -51,7 +51,7 @@ void on_devices(const Scenario& scenario, const Act& act) {
     const std::vector<RankOutcome> outcomes =
         on_gpus(static_cast<int>(scenario.group.ranks),
                 [&](Communicators& communicators, ControlGroup&, int rank) {
-                    GpuRank device(replayed.scenario, replayed.input.workload, replayed.sync,
+                    GpuRank device(replayed.scenario, replayed.input.workload, replayed.step.sync,
                                    communicators);
                     act(replayed, device, rank);
                 });
@@ -159,7 +159,7 @@ TEST_CASE("a trace of a GPU's step is in order, with and without a graph") {
             Scenario scenario = small_scenario(ranks);
             scenario.step.cuda_graph = cuda_graph;
             scenario.step.optimizer = Optimizer::sgd_momentum;
-            const Program program = ReplayedScenario(scenario).program;
+            const Program program = ReplayedScenario(scenario).step.program;
             for (const std::vector<Replayed>& of_rank : replay_all(ranks, {scenario})) {
                 for (const StepTrace& trace : of_rank.at(0).traces) {
                     check_order(program, trace);
@@ -173,11 +173,10 @@ TEST_CASE("a trace of a GPU's step is in order, with and without a graph") {
 
 TEST_CASE("each instruction by itself takes time where it computes, and none where it does not") {
     on_devices(small_scenario(1), [](const ReplayedScenario& replayed, GpuRank& device, int) {
-        const std::vector<Instruction>& all = replayed.program.instructions;
+        const std::vector<Instruction>& all = replayed.step.program.instructions;
         device.calibrate();
-        replayed.run_on(device, 0, Communicate::for_free);
-        const std::optional<StepTrace> each =
-            device.run_each(replayed.program, replayed.sync, replayed.plan, 1);
+        device.run(replayed.step, 0, Communicate::for_free);
+        const std::optional<StepTrace> each = device.run_each(replayed.step, 1);
         if (!each || each->instructions.size() != all.size() ||
             each->launches.size() != all.size()) {
             throw std::runtime_error("no interval for each instruction");
@@ -276,7 +275,7 @@ TEST_CASE("a gradient that nobody reduced is found by name") {
         std::vector<std::string> wrong(static_cast<std::size_t>(ranks));
         on_devices(small_scenario(ranks),
                    [&](const ReplayedScenario& replayed, GpuRank& device, int rank) {
-                       replayed.run_on(device, 0, Communicate::for_free);
+                       device.run(replayed.step, 0, Communicate::for_free);
                        wrong[static_cast<std::size_t>(rank)] = device.check().wrong;
                    });
         for (const std::string& text : wrong) {
@@ -317,8 +316,9 @@ TEST_CASE("steps lead in to the one that is timed, unless it starts from idle") 
                 Scenario scenario = small_scenario(ranks);
                 scenario.step.sync_each_step = rank == 1;
                 const ReplayedScenario replayed(scenario);
-                GpuRank device(scenario, replayed.input.workload, replayed.sync, communicators);
-                device.run(replayed.program, replayed.sync, replayed.plan, 0, Communicate::yes);
+                GpuRank device(scenario, replayed.input.workload, replayed.step.sync,
+                               communicators);
+                device.run(replayed.step, 0, Communicate::yes);
                 connection.control().barrier();
             });
         CHECK(outcomes[0].ending == testing::Ending::peer_failure);
@@ -356,11 +356,12 @@ TEST_CASE("a step that fails as a graph ends, although its abort waits for the g
                 Scenario scenario = small_scenario(ranks);
                 scenario.step.cuda_graph = true;
                 const ReplayedScenario replayed(scenario);
-                GpuRank device(scenario, replayed.input.workload, replayed.sync, communicators);
-                replayed.run_on(device, 0);
+                GpuRank device(scenario, replayed.input.workload, replayed.step.sync,
+                               communicators);
+                device.run(replayed.step, 0, Communicate::yes);
                 GpuMessages messages(communicators);
                 if (rank == 0) {
-                    replayed.run_on(device, 1);
+                    device.run(replayed.step, 1, Communicate::yes);
                 } else {
                     messages.meet();  // as rank 0 does before its step, and nothing after
                 }
