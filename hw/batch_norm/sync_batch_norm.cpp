@@ -13,6 +13,10 @@ std::size_t size_of(std::int64_t count) {
     return static_cast<std::size_t>(count);
 }
 
+std::int64_t bytes_of(const std::vector<float>& values) {
+    return std::ssize(values) * element_size(DType::float32).count;
+}
+
 }  // namespace
 
 SyncBatchNorm::SyncBatchNorm(BatchNormDevice& device, BatchNormSync sync, BatchNormPasses passes,
@@ -21,13 +25,13 @@ SyncBatchNorm::SyncBatchNorm(BatchNormDevice& device, BatchNormSync sync, BatchN
       sync_(sync),
       passes_(passes),
       shape_(values.shape),
-      pool_([&device](std::int64_t bytes) { return device.allocate(bytes); }) {
+      pool_([&device](std::int64_t bytes) { return device.raw_memory(bytes); }) {
     invariant(sync != BatchNormSync::local, "statistics of one rank need no other");
     invariant(shape_.rows >= 0 && shape_.channels >= 1, "a batch has channels");
     const auto loaded = [this](const std::vector<float>& from, std::int64_t count) {
         invariant(from.size() == size_of(count), "there is a value for each element");
         Tensor tensor = pool_.floats(count);
-        device_.copy_in(tensor.floats(), from);
+        device_.upload(tensor.at(0), from.data(), bytes_of(from));
         return tensor;
     };
     const std::int64_t channels = shape_.channels;
@@ -127,7 +131,7 @@ SyncBatchNorm::Gradients SyncBatchNorm::backward(const Saved& saved) {
 BatchNormResult SyncBatchNorm::run() {
     const auto stored = [this](const Tensor& tensor, std::int64_t count) {
         std::vector<float> values(size_of(count));
-        device_.copy_out(values, tensor.floats());
+        device_.download(values.data(), tensor.at(0), bytes_of(values));
         return values;
     };
     const Saved saved = forward();

@@ -64,8 +64,8 @@ void CpuRank::launch(std::int32_t collective) {
             if (communicates) {
                 carry(communicator_, exchange);
             }
-            // Where no copy divides, the collective averages, as NCCL's does. That is computing,
-            // so it is not free.
+            // Where no copy divides, the collective averages, as NCCL's does. Averaging is
+            // computing, so it is not free.
             if (exchange.averages) {
                 copy_scaled(exchange.own, exchange.own, exchange.elements(), exchange.dtype, mean);
             }

@@ -55,7 +55,7 @@ struct Item {
     bool operator==(const Item&) const = default;
 };
 
-// The dtype in which most gradients travel, and isolated all-reduces too.
+// The dtype of most gradients on the wire, and of isolated all-reduces.
 DType wire_dtype(const Scenario& scenario, const Workload& workload);
 
 // The dtypes of isolated messages by kind, as the scenario's own step sends them.

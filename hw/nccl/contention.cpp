@@ -97,7 +97,7 @@ void TwoQueues::put_operation() {
     InFlight operation{.index = next_, .begin = std::move(before_), .end = pool_.take()};
     backward_.put(next_);
     operation.end.record(backward_.stream);
-    // What could begin while it was being launched waited for the host, not for the GPU.
+    // An operation that could begin during its launch waited for the host, not for the GPU.
     operation.starved = operation.begin.has_happened();
     before_ = pool_.take();
     before_.record(backward_.stream);

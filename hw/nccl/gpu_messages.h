@@ -14,7 +14,7 @@
 #include "hw/gpu/runtime/device_memory.h"
 #include "hw/gpu/runtime/gpu_stream.h"
 #include "hw/nccl/nccl_communicator.h"
-#include "hw/rank/control_group.h"
+#include "hw/rank/communicator.h"
 #include "hw/rank/rank_device.h"
 
 namespace bucketwise {
@@ -28,7 +28,7 @@ class Communicators {
                   std::optional<std::int64_t> ctas);
 
     [[nodiscard]] NcclCommunicator& of_steps() { return *of_steps_; }
-    // None: the communicator of steps. Collective when it is asked for the first time.
+    // No number: the communicator of steps. Collective when it is asked for the first time.
     [[nodiscard]] NcclCommunicator& with_ctas(std::optional<std::int64_t> ctas);
     // For some ranks, this one among them. Collective when it is asked for the first time.
     [[nodiscard]] NcclCommunicator& among(const std::vector<std::int64_t>& ranks);

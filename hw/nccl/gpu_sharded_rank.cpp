@@ -134,7 +134,7 @@ void GpuShardedRank::settle() {
 }
 
 const GpuStream& GpuShardedRank::stream_of(Lane lane) const {
-    const std::array<const GpuStream*, lanes> streams{&compute_, &filling_, &messages_.stream(),
+    const std::array<const GpuStream*, lane_count> streams{&compute_, &filling_, &messages_.stream(),
                                                       &between_replicas_, &placing_};
     return *streams[static_cast<std::size_t>(lane)];
 }

@@ -7,7 +7,6 @@
 
 #include "hw/gpu/head_start.h"
 #include "hw/gpu/kernels/kernels.h"
-#include "hw/gpu/kernels/training_kernels.h"
 #include "hw/gpu/matrix_products.h"
 #include "hw/gpu/runtime/device_memory.h"
 #include "hw/gpu/runtime/gpu_stream.h"
@@ -21,6 +20,7 @@ using Clock = std::chrono::steady_clock;
 // parameter. So many acts at a time fit the queue behind a head start.
 constexpr std::size_t acts_ahead = 32;
 
+// For training, or for BatchNorm alone.
 class GpuTrainingDevice : public TrainingDevice {
   public:
     explicit GpuTrainingDevice(Communicators& communicators)
@@ -47,19 +47,27 @@ class GpuTrainingDevice : public TrainingDevice {
     }
     [[nodiscard]] std::int64_t workspace_bytes() const override { return products_.memory_bytes(); }
 
+    // Patiently, here and below: making memory and copies wait for the GPU, however long.
+    [[nodiscard]] std::shared_ptr<std::byte> raw_memory(std::int64_t bytes) override {
+        await_computing();
+        const auto memory = std::make_shared<DeviceMemory>(bytes);
+        return {memory, memory->at(0)};
+    }
+
     void upload(void* to, const void* from, std::int64_t bytes) override {
-        compute_.wait();
+        await_computing();
         copy_to_device(to, from, bytes);
     }
 
     void download(void* to, const void* from, std::int64_t bytes) override {
-        compute_.wait();
+        await_computing();
         copy_to_host(to, from, bytes);
     }
 
     // --- computing ---
 
     void run(const TrainingPass& pass) override { launch_training(compute_.get(), pass); }
+    void run(const BatchNormPass& pass) override { launch_batch_norm(compute_.get(), pass); }
 
     void linear(const MatrixProduct& p, const float* a, const float* b, const float* bias,
                 float* c) override {
@@ -96,8 +104,12 @@ class GpuTrainingDevice : public TrainingDevice {
 
     // --- communicating ---
 
+    void carry(const RankExchange& exchange) override {
+        communicators_.of_steps().carry(exchange, compute_);
+    }
+
     void meet() override {
-        compute_.wait();
+        await_computing();
         NcclCommunicator& communicator = communicators_.of_steps();
         communicator.carry({.own = scratch_.at(0), .size = element_size(DType::float32)},
                            communication_);
@@ -182,18 +194,17 @@ class GpuTrainingDevice : public TrainingDevice {
         return result;
     }
 
-  protected:
-    [[nodiscard]] std::shared_ptr<std::byte> raw_memory(std::int64_t bytes) override {
-        const auto memory = std::make_shared<DeviceMemory>(bytes);
-        return {memory, memory->at(0)};
-    }
-
   private:
     struct Launched {
         GpuEvent ready{Timing::off};  // its gradients have been computed
         GpuEvent begin{Timing::on};
         GpuEvent end{Timing::on};
     };
+
+    void await_computing() {
+        PatientWait(communicators_.of_steps())
+            .until([this] { return compute_.is_idle(); }, "operations");
+    }
 
     void time_batch(const Act* acts, std::size_t count, std::vector<OperationTime>& times) {
         std::vector<GpuEvent> stamps;
@@ -211,8 +222,7 @@ class GpuTrainingDevice : public TrainingDevice {
                 stamps[i + 1].record(compute_);
             }
         }
-        PatientWait(communicators_.of_steps())
-            .until([&] { return compute_.is_idle(); }, "operations");
+        await_computing();
         head_start_.check();
         for (std::size_t i = 0; i < count; ++i) {
             times.push_back({std::max(Duration{1}, between(stamps[i], stamps[i + 1]) - stamp_time_),
@@ -234,6 +244,10 @@ class GpuTrainingDevice : public TrainingDevice {
 }  // namespace
 
 std::unique_ptr<TrainingDevice> gpu_training_device(Communicators& communicators) {
+    return std::make_unique<GpuTrainingDevice>(communicators);
+}
+
+std::unique_ptr<BatchNormDevice> gpu_batch_norm(Communicators& communicators) {
     return std::make_unique<GpuTrainingDevice>(communicators);
 }
 

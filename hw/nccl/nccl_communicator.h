@@ -20,7 +20,6 @@
 
 #include "hw/gpu/runtime/gpu_stream.h"
 #include "hw/rank/communicator.h"
-#include "hw/rank/control_group.h"
 #include "sim/base/dtype.h"
 #include "sim/base/units.h"
 

@@ -3,7 +3,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <stdexcept>
+#include <vector>
 
 #include "sim/base/dtype.h"
 #include "sim/base/interface.h"
@@ -20,7 +22,7 @@ class PeerFailure : public std::runtime_error {
     using std::runtime_error::runtime_error;
 };
 
-// Whose code carries out a collective.
+// The code that carries out a collective.
 enum class AllReduceImplementation : std::uint8_t {
     library,  // the backend library's own
     ring,     // ours, over its point-to-point messages
@@ -83,5 +85,22 @@ inline void carry(Communicator& communicator, const RankExchange& exchange) {
             return communicator.all_reduce_sum(exchange.own, exchange.elements(), exchange.dtype);
     }
 }
+
+// Not thread-safe; collective, and throws PeerFailure, like Communicator.
+class ControlGroup : public Interface {
+  public:
+    [[nodiscard]] virtual int rank() const = 0;
+    [[nodiscard]] virtual int ranks() const = 0;
+
+    // Returns once every rank has called it.
+    virtual void barrier() = 0;
+
+    // The values of rank 0, on every rank. The same number of values on every rank.
+    virtual void broadcast_from_first(std::span<std::int64_t> values) = 0;
+
+    // On rank 0: the values of all ranks, rank by rank, ranks() x values.size() of them; elsewhere
+    // empty. The same number of values on every rank.
+    virtual std::vector<double> gather_to_first(std::span<const double> values) = 0;
+};
 
 }  // namespace bucketwise

@@ -32,7 +32,7 @@ class IsolatedMessages : public MessageDevice {
     MessageTrace measure(const Message& message, std::int64_t iterations) override;
     std::vector<Duration> repeat(const Message& message, std::int64_t iterations,
                                  const std::function<void()>& waiting) override;
-    // Of the process, not of the communicator alone.
+    // The process's, not the communicator's alone.
     [[nodiscard]] std::int64_t peak_memory_bytes() const override {
         return bucketwise::peak_memory_bytes();
     }

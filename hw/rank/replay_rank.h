@@ -7,14 +7,14 @@
 #include <span>
 #include <vector>
 
-#include "hw/batch_norm/statistics_messages.h"
 #include "hw/compute/elements.h"
-#include "hw/compute/gradient_buffers.h"
+#include "hw/compute/gradient_layout.h"
 #include "hw/compute/kernel_plan.h"
 #include "hw/compute/planned_kernels.h"
 #include "hw/rank/communicator.h"
 #include "hw/rank/rank_device.h"
 #include "hw/rank/replay_rules.h"
+#include "hw/rank/statistics_messages.h"
 #include "sim/base/invariant.h"
 #include "sim/plan/plan.h"
 #include "sim/program/program.h"

@@ -1,5 +1,5 @@
-// The rules by which any device synchronises gradients: who divides by the number of ranks, in
-// which dtype gradients travel, and how far from the exact mean rounding may leave them.
+// The rules by which any device synchronises gradients: the division by the number of ranks, the
+// dtype on the wire, and the error that rounding may leave.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace bucketwise {
 
-// The dtype in which gradients travel: a hook casts those that are wider than 16 bits.
+// The dtype of gradients on the wire: a hook casts dtypes wider than 16 bits.
 inline DType wire_dtype(CommHook hook, DType dtype) {
     if (hook == CommHook::none || element_size(dtype) <= element_size(DType::float16)) {
         return dtype;

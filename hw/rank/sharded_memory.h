@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "hw/compute/elements.h"
-#include "hw/compute/gradient_buffers.h"
+#include "hw/compute/gradient_layout.h"
 #include "hw/rank/communicator.h"
 #include "hw/rank/sharded_rank.h"
 #include "sim/base/transformed.h"
@@ -57,7 +57,7 @@ enum class Lane : std::uint8_t {
     between_replicas,  // all-reduces
     placing            // places what collectives brought
 };
-constexpr std::size_t lanes = 5;
+constexpr std::size_t lane_count = 5;
 
 enum class ShardCopy : std::uint8_t {
     gather_in,

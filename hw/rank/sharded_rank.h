@@ -45,7 +45,7 @@ class ShardedRank : public RankDevice {
     [[nodiscard]] const ShardPlace& place() const { return place_; }
     [[nodiscard]] bool communicates() const { return communicate_ == Communicate::yes; }
     [[nodiscard]] const ReplayedStep& step() const { return *step_; }
-    // Gradients in the dtypes in which they wait to be reduced.
+    // Gradients have the dtypes of their wait for reduction.
     [[nodiscard]] const Workload& workload() const { return workload_; }
     // The rank's own parts, in the parameters' dtypes.
     [[nodiscard]] const std::vector<Gradient>& own_gradients() const { return own_gradients_; }

@@ -12,11 +12,10 @@
 #include <memory>
 #include <vector>
 
+#include "hw/batch_norm/sync_batch_norm.h"
 #include "hw/compute/tensor_memory.h"
-#include "hw/rank/communicator.h"
 #include "hw/training/training_passes.h"
 #include "sim/base/dtype.h"
-#include "sim/base/interface.h"
 #include "sim/base/units.h"
 #include "sim/workload/model.h"
 
@@ -37,29 +36,24 @@ struct ContentionTimes {
 
 // Linear layers are products c[m,n] = a[m,k] b[k,n] (sim/workload/model.h), all matrices row-major,
 // b the weight. Rows may be none, everything else is not.
-class TrainingDevice : public Interface {
+class TrainingDevice : public BatchNormDevice {
   public:
     using Act = std::function<void()>;
     using Ticket = std::size_t;
+    using BatchNormDevice::run;
 
     [[nodiscard]] virtual int rank() const = 0;
-    [[nodiscard]] virtual int ranks() const = 0;
     // Whether the thread that launches also computes.
     [[nodiscard]] virtual bool host_is_device() const = 0;
-
-    // --- memory ---
 
     // Throws std::bad_alloc.
     [[nodiscard]] TensorMemory allocate(std::int64_t bytes, MemoryCount& count) {
         return {raw_memory(bytes), bytes, count};
     }
-    // At which tensors that share a block start.
+    // Tensors that share a block start at multiples of this.
     [[nodiscard]] virtual std::int64_t alignment_bytes() const = 0;
     // Memory of its libraries, beside tensors.
     [[nodiscard]] virtual std::int64_t workspace_bytes() const = 0;
-    // From the host, there when it returns; to the host, after all that was put before.
-    virtual void upload(void* to, const void* from, std::int64_t bytes) = 0;
-    virtual void download(void* to, const void* from, std::int64_t bytes) = 0;
 
     // --- computing ---
 
@@ -77,15 +71,11 @@ class TrainingDevice : public Interface {
     virtual void copy_scaled(void* to, DType to_dtype, const void* from, DType from_dtype,
                              std::int64_t count, double factor) = 0;
 
-    // --- communicating ---
+    // --- communicating; finish() forgets all tickets ---
 
-    // Returns once all ranks have called it.
-    virtual void meet() = 0;
     virtual Ticket all_reduce(const RankExchange& exchange) = 0;
     // Later work on the compute stream comes after it.
     virtual void wait_for(Ticket ticket) = 0;
-    // Returns once everything has ended, and forgets all tickets. Throws PeerFailure.
-    virtual void finish() = 0;
 
     // --- measuring ---
 
@@ -94,9 +84,6 @@ class TrainingDevice : public Interface {
     // `message` holds zeros, which stay zeros. All ranks set out together.
     virtual ContentionTimes contend(const RankExchange& message, std::int64_t iterations,
                                     const Act& pass) = 0;
-
-  protected:
-    [[nodiscard]] virtual std::shared_ptr<std::byte> raw_memory(std::int64_t bytes) = 0;
 };
 
 }  // namespace bucketwise

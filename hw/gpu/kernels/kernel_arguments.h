@@ -1,4 +1,4 @@
-// What kernels are given and what they leave: values in tables and in device memory.
+// Arguments and results of kernels: values in tables and in device memory.
 #pragma once
 
 #include <cstddef>
@@ -40,7 +40,7 @@ struct OptimizerState {
     const float* parameters = nullptr;
 };
 
-// What a check of one tensor found; in device memory, all zero bits but first_wrong before.
+// The result of checking one tensor; in device memory, all zero bits but first_wrong before.
 struct CheckResult {
     std::uint64_t largest_difference_bits = 0;  // of a double >= 0, which order like its bits
     std::int64_t first_wrong = -1;              // element further off than the tolerance

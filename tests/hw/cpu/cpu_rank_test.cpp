@@ -19,7 +19,6 @@ namespace {
 
 using testing::check_all_right;
 using testing::on_ranks;
-using testing::RankOutcome;
 using testing::Replayed;
 using testing::ReplayedScenario;
 using testing::small_scenario;
@@ -27,16 +26,14 @@ using testing::small_scenario;
 // By rank, what each scenario left, one after the other on the same connections.
 std::vector<std::vector<Replayed>> replay_all(int ranks, const std::vector<Scenario>& scenarios) {
     std::vector<std::vector<Replayed>> results(static_cast<std::size_t>(ranks));
-    const std::vector<RankOutcome> outcomes =
-        on_ranks(ranks, [&](GlooConnection& connection, int rank) {
-            Communicator& communicator = connection.communicator(AllReduceImplementation::library);
-            for (const Scenario& scenario : scenarios) {
-                const ReplayedScenario replayed(scenario);
-                CpuRank device(scenario, replayed.input.workload, replayed.step.sync, communicator);
-                results[static_cast<std::size_t>(rank)].push_back(three_steps(replayed, device));
-            }
-        });
-    CHECK(testing::first_reason(outcomes).empty());
+    testing::require_well(on_ranks(ranks, [&](GlooConnection& connection, int rank) {
+        Communicator& communicator = connection.communicator(AllReduceImplementation::library);
+        for (const Scenario& scenario : scenarios) {
+            const ReplayedScenario replayed(scenario);
+            CpuRank device(scenario, replayed.input.workload, replayed.step.sync, communicator);
+            results[static_cast<std::size_t>(rank)].push_back(three_steps(replayed, device));
+        }
+    }));
     return results;
 }
 
@@ -113,7 +110,7 @@ TEST_CASE("gradients of which only the readiness is known are reduced") {
 
 // --- wrong sums are seen ---
 
-// Sums over imaginary ranks of a job, which all hold this rank's values.
+// Sums over the ranks of a job that do not exist, each with this rank's values.
 class PretendingCommunicator : public Communicator {
   public:
     enum class Fault { none, forgets_a_rank, reduces_nothing, shifts_elements, drops_the_tail };
@@ -185,13 +182,11 @@ TEST_CASE("a trace holds every instruction in order and no collective before its
     const ReplayedScenario replayed(small_scenario(2));
     const Program& program = replayed.step.program;
     std::array<StepTrace, 2> traces;
-    const std::vector<RankOutcome> outcomes =
-        on_ranks(2, [&](GlooConnection& connection, int rank) {
-            CpuRank device(replayed.scenario, replayed.input.workload, replayed.step.sync,
-                           connection.communicator(AllReduceImplementation::ring));
-            traces[static_cast<std::size_t>(rank)] = device.run(replayed.step, 0, Communicate::yes);
-        });
-    REQUIRE(testing::first_reason(outcomes).empty());
+    testing::require_well(on_ranks(2, [&](GlooConnection& connection, int rank) {
+        CpuRank device(replayed.scenario, replayed.input.workload, replayed.step.sync,
+                       connection.communicator(AllReduceImplementation::ring));
+        traces[static_cast<std::size_t>(rank)] = device.run(replayed.step, 0, Communicate::yes);
+    }));
     for (const StepTrace& trace : traces) {
         REQUIRE(trace.instructions.size() == program.instructions.size());
         REQUIRE(trace.collectives.size() == program.collectives.size());
@@ -256,15 +251,13 @@ TEST_CASE("free communication runs every instruction and no collective") {
 TEST_CASE("contention reports operations that ran while all-reduces did") {
     const ReplayedScenario replayed(small_scenario(2));
     std::array<ContentionTrace, 2> traces;
-    const std::vector<RankOutcome> outcomes =
-        on_ranks(2, [&](GlooConnection& connection, int rank) {
-            CpuRank device(replayed.scenario, replayed.input.workload, replayed.step.sync,
-                           connection.communicator(AllReduceImplementation::library));
-            const std::vector<Duration> alone = device.backward_alone();
-            traces[static_cast<std::size_t>(rank)] =
-                device.contend({Bytes{1 << 20}, DType::float32}, 20, alone);
-        });
-    REQUIRE(testing::first_reason(outcomes).empty());
+    testing::require_well(on_ranks(2, [&](GlooConnection& connection, int rank) {
+        CpuRank device(replayed.scenario, replayed.input.workload, replayed.step.sync,
+                       connection.communicator(AllReduceImplementation::library));
+        const std::vector<Duration> alone = device.backward_alone();
+        traces[static_cast<std::size_t>(rank)] =
+            device.contend({Bytes{1 << 20}, DType::float32}, 20, alone);
+    }));
     for (const ContentionTrace& trace : traces) {
         CHECK(trace.times.size() == 20);
         CHECK(trace.compute.alone > Duration{0});

@@ -1,4 +1,5 @@
-// The divisor, the dtype on the wire, and the data of a collective.
+// The division by the number of ranks, the dtype on the wire, and the memory that a collective
+// moves.
 #include <variant>
 
 #include "hw/compute/arena.h"

@@ -109,7 +109,7 @@ inline Scenario with_batch_normalisation(int ranks) {
 }
 constexpr std::size_t fewest_collectives_of_batch_normalisation = 6;
 
-// Both ways to exchange BatchNorm's statistics, in each of two micro-steps.
+// Both exchanges of BatchNorm's statistics, in each of two micro-steps.
 inline std::vector<Scenario> with_exchanged_statistics(int ranks) {
     std::vector<Scenario> scenarios;
     for (const BatchNormSync sync : {BatchNormSync::gather, BatchNormSync::fused}) {
@@ -120,7 +120,7 @@ inline std::vector<Scenario> with_exchanged_statistics(int ranks) {
     return scenarios;
 }
 
-// Gradients with nothing but a readiness.
+// Gradients with nothing but their readiness.
 inline Scenario with_gradients_only(int ranks) {
     Scenario scenario = small_scenario(ranks);
     GradientWorkload workload;

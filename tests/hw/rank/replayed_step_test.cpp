@@ -1,4 +1,4 @@
-// The calls of a rank for instructions of a sharded step, in the order of fully_shard's hooks.
+// The meaning of a sharded step's instructions to a rank, in the order of fully_shard's hooks.
 #include <string>
 #include <vector>
 
