@@ -134,8 +134,8 @@ void GpuShardedRank::settle() {
 }
 
 const GpuStream& GpuShardedRank::stream_of(Lane lane) const {
-    const std::array<const GpuStream*, lane_count> streams{&compute_, &filling_, &messages_.stream(),
-                                                      &between_replicas_, &placing_};
+    const std::array<const GpuStream*, lane_count> streams{
+        &compute_, &filling_, &messages_.stream(), &between_replicas_, &placing_};
     return *streams[static_cast<std::size_t>(lane)];
 }
 
