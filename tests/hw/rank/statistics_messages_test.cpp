@@ -1,4 +1,4 @@
-#include "hw/batch_norm/statistics_messages.h"
+#include "hw/rank/statistics_messages.h"
 
 #include <cstring>
 
@@ -22,7 +22,7 @@ Program program_of_test() {
     return program;
 }
 
-// The contents of both ranks after the collectives.
+// Both ranks' values after the collectives.
 std::vector<std::byte> exchanged(const StatisticsMessages& first,
                                  const StatisticsMessages& second) {
     std::vector<std::byte> block = first.initial();

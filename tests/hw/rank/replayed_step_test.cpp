@@ -1,8 +1,8 @@
-// The calls of a rank for instructions of a sharded step, in the order of fully_shard's hooks.
+// The meaning of a sharded step's instructions to a rank, in the order of fully_shard's hooks.
 #include <string>
 #include <vector>
 
-#include "hw/rank/sharded_calls.h"
+#include "hw/rank/replayed_step.h"
 #include "sim/base/error.h"
 #include "sim/base/transformed.h"
 #include "tests/catch.h"
@@ -15,7 +15,7 @@ using testing::replay_of;
 using testing::sharded_scenario;
 
 // Such as "gather 1", without computing and waiting.
-std::vector<std::string> moves_of(const ShardedReplay& replay) {
+std::vector<std::string> moves_of(const ReplayedStep& replay) {
     std::vector<std::string> moves;
     for (const ShardedCall& call : replay.calls) {
         if (call.move >= 0 && call.act != ShardedAct::wait) {
@@ -65,7 +65,7 @@ TEST_CASE("what was reduced is placed apart where it is cast, or added to earlie
 TEST_CASE("calls stand beside the instructions they are of, and computing is what else there is") {
     Scenario scenario = sharded_scenario(3);
     scenario.step.accumulation = 2;
-    const ShardedReplay replay = replay_of(scenario);
+    const ReplayedStep replay = replay_of(scenario);
     REQUIRE(replay.calls.size() == replay.program.instructions.size());
     std::size_t computing = 0;
     for (std::size_t i = 0; i < replay.calls.size(); ++i) {
@@ -74,7 +74,7 @@ TEST_CASE("calls stand beside the instructions they are of, and computing is wha
     }
     CHECK(replay.calls.front().micro_step == 0);
     CHECK(replay.calls.back().micro_step == 1);
-    const ShardedReplay alone = computing_of(replay);
+    const ReplayedStep alone = computing_of(replay);
     CHECK(alone.program.instructions.size() == computing);
     CHECK(alone.calls.size() == computing);
     CHECK(alone.program.collectives.empty());

@@ -1,10 +1,8 @@
-#include "hw/rank/sharded_replay_rank.h"
+#include "hw/rank/sharded_rank.h"
 
 #include <algorithm>
 #include <numeric>
 #include <string>
-
-#include <fmt/format.h>
 
 #include "hw/compute/elements.h"
 #include "hw/compute/gradient_pattern.h"
@@ -20,15 +18,12 @@ bool accumulates_unreduced(const Scenario& scenario) {
            scenario.sharding->gradient_sync == MicroSteps::last;
 }
 
-// In which dtype gradients of the group wait to be reduced: where several backwards add to them, in
-// the one that they will be reduced in.
-DType waiting_dtype(const ShardGroup& group, bool accumulates) {
-    return accumulates ? group.reduced_dtype : group.gradient_dtype;
-}
-
+// Gradients wait to be reduced in their own dtype or, where several backwards add to them, in the
+// dtype of the reduction.
 Workload as_written(Workload workload, const ShardPlan& plan, bool accumulates) {
     for (std::size_t i = 0; i < workload.gradients.size(); ++i) {
-        workload.gradients[i].dtype = waiting_dtype(plan.groups[plan.group_of[i]], accumulates);
+        const ShardGroup& group = plan.groups[plan.group_of[i]];
+        workload.gradients[i].dtype = accumulates ? group.reduced_dtype : group.gradient_dtype;
     }
     return workload;
 }
@@ -52,20 +47,10 @@ DType narrower(DType a, DType b) {
     return significant_bits(a) < significant_bits(b) ? a : b;
 }
 
-void add(const ElementCheck& found, const std::string& what, const char* is, StepCheck& check) {
-    if (!(found.largest_difference <= check.largest_difference)) {
-        check.largest_difference = found.largest_difference;
-    }
-    if (found.wrong_element >= 0 && check.wrong.empty()) {
-        check.wrong = fmt::format("{}, element {}: expected {}{}, got {}", what,
-                                  found.wrong_element, is, found.expected, found.got);
-    }
-}
-
 }  // namespace
 
-ShardedReplayRank::ShardedReplayRank(const Scenario& scenario, const Workload& workload,
-                                     const ShardPlace& place)
+ShardedRank::ShardedRank(const Scenario& scenario, const Workload& workload,
+                         const ShardPlace& place)
     : place_(place),
       accumulation_(scenario.step.accumulation),
       accumulates_(accumulates_unreduced(scenario)),
@@ -78,22 +63,26 @@ ShardedReplayRank::ShardedReplayRank(const Scenario& scenario, const Workload& w
       own_gradients_(own_parts(workload, all_, place.rank)),
       kernel_plan_(plan_kernels(workload_, model_behind(scenario))) {}
 
-void ShardedReplayRank::begin_step(const ShardedReplay& replay, std::int64_t number,
-                                   Communicate communicate) {
-    if (moved_ != replay.moves || !(plan_ == replay.plan)) {
-        take_moves(replay);
+void ShardedRank::begin_step(const ReplayedStep& step, std::int64_t number,
+                             Communicate communicate) {
+    if (moved_ != step.moves || !(plan_ == step.shards)) {
+        take_moves(step);
         lay_out();
     }
+    step_ = &step;
     communicate_ = communicate;
     number_ = number;
     parameters_number_ = number;
-    write_shards();
-    prepare(replay);
+    for (const ShardedParameter& of : all_.parameters) {
+        write_shard({of.parameter, parameters_number_, group_of(of.parameter).dtype},
+                    of.first_of(place_.rank), of.numel_of(place_.rank));
+    }
+    prepare();
 }
 
-void ShardedReplayRank::take_moves(const ShardedReplay& replay) {
-    plan_ = replay.plan;
-    moved_ = replay.moves;
+void ShardedRank::take_moves(const ReplayedStep& step) {
+    plan_ = step.shards;
+    moved_ = step.moves;
     moves_ = transformed(moved_, [&](const std::vector<std::int32_t>& parameters) {
         const ShardGroup& group = group_of(parameters.front());
         ShardMove move{.layout = layout_of(parameters, workload_.gradients, place_.ranks, cut_),
@@ -107,51 +96,24 @@ void ShardedReplayRank::take_moves(const ShardedReplay& replay) {
     });
 }
 
-void ShardedReplayRank::write_shards() {
-    for (const ShardedParameter& of : all_.parameters) {
-        write_shard({of.parameter, parameters_number_, group_of(of.parameter).dtype},
-                    of.first_of(place_.rank), of.numel_of(place_.rank));
-    }
-}
-
-ShardedReplayRank::Gathering ShardedReplayRank::gathering(const ShardedCall& call) const {
-    if (call.among_fewer && place_.gathers_among_fewer()) {
-        return {move(call).fewer, place_.rank % place_.fewer, place_.fewer, true};
-    }
-    return {move(call).layout, place_.rank, place_.ranks, false};
-}
-
-std::vector<Bytes> ShardedReplayRank::move_sizes(DType ShardMove::*dtype,
-                                                 std::int64_t parts) const {
-    return transformed(moves_, [&](const ShardMove& move) {
-        return parts * move.layout.part * element_size(move.*dtype);
-    });
-}
-
-SyncSettings ShardedReplayRank::without_buckets() {
-    SyncRequest none;
-    none.strategy = Strategy::none;
-    return settings_of_replay(none);
-}
-
-Bytes ShardedReplayRank::gathered_size(std::int32_t parameter) const {
+Bytes ShardedRank::gathered_size(std::int32_t parameter) const {
     return all_.parameters[static_cast<std::size_t>(parameter)].part * place_.ranks *
            element_size(group_of(parameter).gathered_dtype);
 }
 
-Bytes ShardedReplayRank::shard_size(std::int32_t parameter) const {
+Bytes ShardedRank::shard_size(std::int32_t parameter) const {
     return all_.parameters[static_cast<std::size_t>(parameter)].part *
            element_size(group_of(parameter).dtype);
 }
 
-float ShardedReplayRank::backward_value(std::int64_t micro_step) const {
+float ShardedRank::backward_value(std::int64_t micro_step) const {
     const int value = rank_value(static_cast<int>(place_.of_all()), number_, micro_step);
     return value_scale_ * static_cast<float>(value);
 }
 
-// --- what must have come of it ---
+// --- checks ---
 
-StepCheck ShardedReplayRank::check() {
+StepCheck ShardedRank::check() {
     StepCheck check;
     for (const ShardedParameter& of : all_.parameters) {
         check_gathered(of.parameter, check);
@@ -160,13 +122,13 @@ StepCheck ShardedReplayRank::check() {
     return check;
 }
 
-StepCheck ShardedReplayRank::run_checked(const ShardedReplay& replay, std::int64_t number) {
-    begin_step(replay, number, Communicate::yes);
+StepCheck ShardedRank::run_checked(const ReplayedStep& step, std::int64_t number) {
+    begin_step(step, number, Communicate::yes);
     set_out();
     StepCheck found;
-    for (const ShardedCall& call : replay.calls) {
+    for (const ShardedCall& call : step.calls) {
         execute(call);
-        check_after(replay, call, found);
+        check_after(call, found);
     }
     settle();
     const StepCheck left = check();
@@ -177,13 +139,12 @@ StepCheck ShardedReplayRank::run_checked(const ShardedReplay& replay, std::int64
     return found;
 }
 
-// What a collective copies out itself is there when it has been waited for.
-void ShardedReplayRank::check_after(const ShardedReplay& replay, const ShardedCall& call,
-                                    StepCheck& check) {
+// An all-gather that copies out itself has done so when it has been waited for.
+void ShardedRank::check_after(const ShardedCall& call, StepCheck& check) {
     const auto copies_out = [&] {
         const auto collective = static_cast<std::size_t>(call.subject);
         return moves_one_by_one_ &&
-               replay.program.collectives[collective].kind == CollectiveKind::all_gather;
+               step_->program.collectives[collective].kind == CollectiveKind::all_gather;
     };
     const bool gathered =
         call.act == ShardedAct::gather_out || (call.act == ShardedAct::wait && copies_out());
@@ -191,7 +152,7 @@ void ShardedReplayRank::check_after(const ShardedReplay& replay, const ShardedCa
     if (!gathered && !reduced) {
         return;
     }
-    for (const ShardedParameter& of : move(call).layout.parameters) {
+    for (const ShardedParameter& of : move(call.move).layout.parameters) {
         if (gathered) {
             check_gathered(of.parameter, check);
         } else {
@@ -200,16 +161,16 @@ void ShardedReplayRank::check_after(const ShardedReplay& replay, const ShardedCa
     }
 }
 
-void ShardedReplayRank::check_gathered(std::int32_t parameter, StepCheck& check) {
+void ShardedRank::check_gathered(std::int32_t parameter, StepCheck& check) {
     const ShardGroup& of = group_of(parameter);
     const Gradient& gradient = workload_.gradients[static_cast<std::size_t>(parameter)];
-    add(check_known_parameter(gathered_values(parameter), of.gathered_dtype, gradient.numel,
-                              {parameter, parameters_number_, of.dtype}),
-        "parameter " + gradient.name, "", check);
+    check.add(check_known_parameter(gathered_values(parameter), of.gathered_dtype, gradient.numel,
+                                    {parameter, parameters_number_, of.dtype}),
+              "parameter " + gradient.name, "");
 }
 
-void ShardedReplayRank::check_reduced(std::int32_t parameter, std::int64_t micro_steps,
-                                      StepCheck& check) {
+void ShardedRank::check_reduced(std::int32_t parameter, std::int64_t micro_steps,
+                                StepCheck& check) {
     const ShardGroup& of = group_of(parameter);
     const auto index = static_cast<std::size_t>(parameter);
     const ShardedParameter& part = all_.parameters[index];
@@ -217,11 +178,11 @@ void ShardedReplayRank::check_reduced(std::int32_t parameter, std::int64_t micro
     const int ranks = static_cast<int>(place_.all());
     const double mean = double{value_scale_} * mean_rank_value(ranks, number_, micro_steps);
     const DType narrowest = narrower(narrower(of.dtype, of.reduced_dtype), gradient.dtype);
-    add(check_gradient(own_gradient_values(parameter), of.dtype, part.numel_of(place_.rank),
-                       kernel_plan_.columns[index], gradient_factor(parameter) * mean,
-                       rounding_tolerance(ranks, accumulation_, narrowest),
-                       part.first_of(place_.rank)),
-        "gradient " + gradient.name, "the mean ", check);
+    check.add(check_gradient(own_gradient_values(parameter), of.dtype, part.numel_of(place_.rank),
+                             kernel_plan_.columns[index], gradient_factor(parameter) * mean,
+                             rounding_tolerance(ranks, accumulation_, narrowest),
+                             part.first_of(place_.rank)),
+              "gradient " + gradient.name, "the mean ");
 }
 
 }  // namespace bucketwise

@@ -1,4 +1,4 @@
-#include "hw/batch_norm/statistics_messages.h"
+#include "hw/rank/statistics_messages.h"
 
 #include <fmt/format.h>
 
@@ -8,7 +8,7 @@
 namespace bucketwise {
 namespace {
 
-// What kernels and NCCL like.
+// An alignment that suits kernels and NCCL.
 constexpr std::int64_t alignment = 256;
 
 std::int64_t aligned(std::int64_t offset) {

@@ -1,8 +1,8 @@
-// What a replayed step sends in place of BatchNorm's statistics: as many bytes of the same dtype,
-// with values whose sums and places every rank knows, so that every element can be checked.
+// A replayed step's substitute for BatchNorm's statistics: as many bytes of the same dtype, with
+// values whose sums and places every rank knows, so that every element can be checked.
 //
-// A replayed BatchNorm moves memory, but computes no statistics. What it would exchange has a place
-// of its own for every collective of the step, filled before the step and read after it.
+// A replayed BatchNorm moves memory, but computes no statistics. Each collective of the step has a
+// place of its own for its values, filled before the step and read after it.
 #pragma once
 
 #include <cstddef>

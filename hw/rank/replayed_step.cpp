@@ -1,12 +1,14 @@
-#include "hw/rank/sharded_calls.h"
+#include "hw/rank/replayed_step.h"
 
-#include <optional>
+#include <algorithm>
 #include <set>
 #include <utility>
+#include <variant>
 
 #include "sim/base/error.h"
 #include "sim/base/invariant.h"
 #include "sim/base/transformed.h"
+#include "sim/program/step_programs.h"
 
 namespace bucketwise {
 namespace {
@@ -54,7 +56,7 @@ class CallReader {
         return program_.collectives[static_cast<std::size_t>(index)];
     }
     [[nodiscard]] bool is_by_module() const { return request_.strategy == ShardedStrategy::zero3; }
-    // What a collective moves: of zero3, a move of its own.
+    // In zero3 each collective is a move of its own.
     [[nodiscard]] std::int32_t move_of(std::int32_t collective_index) const {
         return is_by_module() ? collective_index : *collective(collective_index).group;
     }
@@ -92,7 +94,7 @@ class CallReader {
             .act = act, .subject = instruction().subject, .move = move, .micro_step = micro_step_};
     }
 
-    // In backward among fewer ranks, if so many have kept what forward gathered.
+    // Backward gathers among the fewer ranks that have kept the parameters of forward.
     [[nodiscard]] ShardedCall gathering(ShardedAct act, std::int32_t move) const {
         ShardedCall gathering = made(act, move);
         gathering.among_fewer = instruction().phase == Phase::backward && request_.reshard_ranks &&
@@ -101,11 +103,11 @@ class CallReader {
         return gathering;
     }
 
-    // What is packed is sent at once.
+    // A pack is followed by its launch.
     [[nodiscard]] CollectiveKind sent_next() const {
         invariant(at_ + 1 < program_.instructions.size() &&
                       program_.instructions[at_ + 1].kind == InstructionKind::launch,
-                  "what is packed is sent");
+                  "a pack is followed by its launch");
         return collective(program_.instructions[at_ + 1].subject).kind;
     }
 
@@ -144,7 +146,7 @@ class CallReader {
         }
     }
 
-    // Whether another call does something with what was reduced.
+    // Whether another call works on the reduced part.
     [[nodiscard]] bool is_gone_on_with(std::int32_t move) const {
         std::size_t next = at_ + 1;
         while (next < program_.instructions.size() &&
@@ -161,7 +163,7 @@ class CallReader {
                 move_of(later.subject) == move);
     }
 
-    // Whether micro-steps before the last leave what they reduced to an all-reduce of the last.
+    // Whether the last micro-step all-reduces what earlier ones reduced.
     [[nodiscard]] bool keeps() const {
         return all_reduces_ && request_.all_reduce == MicroSteps::last &&
                request_.gradient_sync == MicroSteps::every;
@@ -189,33 +191,72 @@ class CallReader {
     std::set<std::int32_t> reduced_;  // moves, in this micro-step
 };
 
-}  // namespace
-
-ShardedReplay sharded_replay(ShardedProgram program, ShardPlan plan,
-                             const ShardingRequest& request) {
-    ShardedReplay replay{.request = request, .plan = std::move(plan)};
-    replay.program = std::move(program.program);
-    replay.calls = CallReader(replay.program, replay.request, replay.plan).calls();
-    replay.moves = request.strategy == ShardedStrategy::zero3
-                       ? std::move(program.moved)
-                       : transformed(replay.plan.groups, &ShardGroup::parameters);
-    return replay;
+void set_as_replayed(const Scenario& scenario, StepInput& input) {
+    if (!input.copy_bandwidth) {
+        input.copy_bandwidth = bandwidth_from_gb_per_s(1);
+    }
+    input.step.optimizer_launch = Duration{0};  // real launches take what they take
+    if (std::holds_alternative<Optimizer>(scenario.step.optimizer)) {
+        input.step.optimizer = std::max(input.step.optimizer, Duration{1});
+    }
 }
 
-ShardedReplay sharded_replay(const ShardedInput& input) {
+}  // namespace
+
+StepInput replay_input(const Scenario& scenario) {
+    StepInput input = step_input(scenario);
+    set_as_replayed(scenario, input);
+    return input;
+}
+
+ShardedInput sharded_replay_input(const Scenario& scenario, const ShardingRequest& setting,
+                                  bool on_host) {
+    ShardedInput input = sharded_input(scenario);
+    set_as_replayed(scenario, input.step);
+    input.step.workload.host_is_device = on_host;
+    input.request = setting;
+    return input;
+}
+
+SyncSettings without_synchronisation() {
+    SyncRequest none;
+    none.strategy = Strategy::none;
+    return settings_of_replay(none);
+}
+
+ReplayedStep replayed_step(const Scenario& scenario, const StepInput& input, Cap cap) {
+    ReplayedStep step{.sync = settings_of_replay(with_cap(scenario.sync, cap))};
+    step.plan = make_plan(input.workload, step.sync.policy);
+    step.program = build_program(input, step.sync, step.plan);
+    return step;
+}
+
+ReplayedStep sharded_replay(ShardedProgram program, ShardPlan plan,
+                            const ShardingRequest& request) {
+    ReplayedStep step{.request = request, .shards = std::move(plan)};
+    step.program = std::move(program.program);
+    step.calls = CallReader(step.program, step.request, step.shards).calls();
+    step.moves = request.strategy == ShardedStrategy::zero3
+                     ? std::move(program.moved)
+                     : transformed(step.shards.groups, &ShardGroup::parameters);
+    return step;
+}
+
+ReplayedStep sharded_replay(const ShardedInput& input) {
     invariant(input.step.group.ranks > 1, "ranks that share parameters are not alone");
     ShardPlan plan = make_shard_plan(input);
     ShardedProgram built = build_sharded_program(input, plan);
     return sharded_replay(std::move(built), std::move(plan), input.request);
 }
 
-ShardedReplay computing_of(const ShardedReplay& replay) {
-    ShardedReplay computing{.request = replay.request, .plan = replay.plan, .moves = replay.moves};
-    computing.program.host_is_device = replay.program.host_is_device;
-    for (std::size_t i = 0; i < replay.calls.size(); ++i) {
-        if (replay.calls[i].move < 0) {
-            computing.program.instructions.push_back(replay.program.instructions[i]);
-            computing.calls.push_back(replay.calls[i]);
+ReplayedStep computing_of(const ReplayedStep& sharded) {
+    ReplayedStep computing{
+        .request = sharded.request, .shards = sharded.shards, .moves = sharded.moves};
+    computing.program.host_is_device = sharded.program.host_is_device;
+    for (std::size_t i = 0; i < sharded.calls.size(); ++i) {
+        if (sharded.calls[i].move < 0) {
+            computing.program.instructions.push_back(sharded.program.instructions[i]);
+            computing.calls.push_back(sharded.calls[i]);
         }
     }
     return computing;

@@ -1,11 +1,23 @@
-#include "hw/rank/backward_alone.h"
+#include "hw/rank/rank_device.h"
 
 #include <chrono>
+
+#include <fmt/format.h>
 
 #include "sim/base/statistics.h"
 #include "sim/base/transformed.h"
 
 namespace bucketwise {
+
+void StepCheck::add(const ElementCheck& found, const std::string& what, const char* is) {
+    if (!(found.largest_difference <= largest_difference)) {
+        largest_difference = found.largest_difference;
+    }
+    if (found.wrong_element >= 0 && wrong.empty()) {
+        wrong = fmt::format("{}, element {}: expected {}{}, got {}", what, found.wrong_element, is,
+                            found.expected, found.got);
+    }
+}
 
 std::vector<Duration> times_alone(std::size_t operations, const std::function<void()>& warm_up,
                                   const std::function<std::vector<Duration>()>& time) {
