@@ -1,7 +1,9 @@
 // Steps of real frameworks with small models, recorded event by event on Gloo ranks
 // (tests/frameworks/record.py), against the program of the simulated step.
 #include <fstream>
+#include <map>
 #include <numeric>
+#include <set>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
