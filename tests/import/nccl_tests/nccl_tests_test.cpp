@@ -245,8 +245,8 @@ TEST_CASE("The device list tells ranks, nodes and GPUs; one that was cut off doe
         refusal(device_list(16, 8) + table, {.ranks_per_node = 4}),
         "expected --ranks-per-node 8 for 2 nodes, as the log names them, with 8 ranks each, "
         "got 4"));
-    // One of 1,440 ranks is listed, and the table gives no number of ranks: --ranks is needed, and
-    // the one named host does not stand for all.
+    // The list has one of 1,440 ranks, and the table tells no number of them: it is asked for, and
+    // the one host that is named is not taken for all.
     const std::string many = device_list(1, 8) + log_text(usual_times(), 1440, {});
     CHECK(contains(refusal(many), "expected --ranks, as the device list has only 1, got "));
     const ImportedNcclTests given = imported(many, {.ranks = {1440}});
@@ -539,7 +539,7 @@ TEST_CASE("One dtype and one reduction are taken: float32 and sum where there ar
 
 TEST_CASE("With -C algbw tells the time, where it has digits enough", "[import]") {
     // 64 MiB at 134.22 GB/s take 67108864 / 134220 us = 500 us; launching took 5 us. For 8 bytes
-    // algbw is 0.00.
+    // algbw says 0.00.
     const std::string text =
         heading_text({}, "cputime") +
         "\n           8             2     float     sum      -1     4.00    0.00    0.00      0    "
@@ -633,7 +633,7 @@ TEST_CASE("A log takes memory for its rows, not for what is between them", "[imp
     CHECK(given == length + table.size());
     REQUIRE(log.runs.size() == 1);
     CHECK(log.runs[0].rows.size() == usual_times().size());
-    // Earlier peaks may have been higher; the check counts where this test runs alone.
+    // Earlier tests may have used more; the check counts where this test runs alone.
     CHECK(peak_memory_bytes() - before < std::int64_t{32} << 20);
 }
 

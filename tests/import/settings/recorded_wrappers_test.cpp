@@ -1,5 +1,5 @@
 // Settings typed into real wrappers, as settings check reads them, give the buckets that PyTorch
-// formed (tests/frameworks/record_wrappers.py).
+// formed behind them (tests/frameworks/record_wrappers.py).
 #include <fstream>
 #include <map>
 
