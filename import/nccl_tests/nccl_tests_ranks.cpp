@@ -9,7 +9,7 @@ namespace bucketwise {
 namespace {
 
 constexpr std::int64_t most_ranks = 1'000'000;
-// So many of the times that tell must agree: a damaged digit must not decide.
+// The share of telling times that must agree: a damaged digit must not decide.
 constexpr double nearly_all = 0.8;
 
 struct RankRange {
@@ -23,7 +23,7 @@ double ranks_of(double rounds, double ratio) {
                           : static_cast<double>(most_ranks);
 }
 
-// Of how many ranks' parts the size is; 0: of no parts.
+// The number of ranks' parts in the size; 0: it has no parts.
 std::int64_t parts_of(CollectiveKind kind, const NcclTestsRow& row) {
     const std::int64_t part = row.count * nccl_element_bytes(row.dtype);
     return kind == CollectiveKind::all_reduce || part == 0 ? 0 : row.bytes / part;
@@ -44,7 +44,7 @@ std::optional<RankRange> range_of(CollectiveKind kind, const NcclTestsHalf& half
     return range.most == most_ranks && range.fewest <= 2 ? std::nullopt : std::optional(range);
 }
 
-// A time counts once, for both that it tells.
+// Each time counts once, for its size and its busbw together.
 std::vector<RankRange> ranges_of(CollectiveKind kind, const std::vector<NcclTestsRow>& rows) {
     std::vector<RankRange> ranges;
     for (const NcclTestsRow& row : rows) {

@@ -1,6 +1,6 @@
-// How many ranks a table was measured on, told from the table alone: its busbw is 2 (n - 1) / n
-// times its algbw, of all-gathers and reduce-scatters half of that, both rounded; and of these the
-// size is n times the count.
+// The number of ranks of a table, inferred from the table alone: an all-reduce's busbw is
+// 2 (n - 1) / n times its algbw, both rounded; an all-gather's or reduce-scatter's is half of that,
+// and its size is n times the count.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@ namespace bucketwise {
 struct InferredRanks {
     std::int64_t fewest = 1;
     std::int64_t most = 1;
-    std::int64_t agreeing = 0;  // times (two a row) that leave fewer than all numbers and agree
-    std::int64_t telling = 0;   // times that leave fewer than all numbers
+    std::int64_t telling = 0;   // times (two a row) that exclude any number
+    std::int64_t agreeing = 0;  // those of them that allow these numbers
     bool operator==(const InferredRanks&) const = default;
 
     [[nodiscard]] bool is_known() const { return telling > 0; }

@@ -119,7 +119,7 @@ void type_ddp_cap(const SyncRequest& request, Bytes cap, FrameworkSetting& setti
     const std::string with_first =
         fmt::format("torch.distributed._DEFAULT_FIRST_BUCKET_BYTES = {}; {}", first.count, named);
     const std::string before =
-        first == default_first_bucket ? named : with_first;  // what 2.3 and older take
+        first == default_first_bucket ? named : with_first;  // for 2.3 and older
     const std::string since =
         first == cap
             ? named
@@ -132,11 +132,6 @@ void type_ddp_cap(const SyncRequest& request, Bytes cap, FrameworkSetting& setti
                                                                    : "from the end of 2025 on: ") +
                                   other;
     }
-}
-
-std::string typed_list(const SyncRequest& request, const std::vector<Bytes>& list) {
-    return ddp_with(request, fmt::format("bucket_cap_mb_list=[{}]",
-                                         fmt::join(transformed(list, typed_mib), ", ")));
 }
 
 // `single`: the shortest step with one cap.
@@ -154,7 +149,9 @@ void add_list(FrameworkStep& step, const SyncRequest& request, const Cuts& cuts,
     if (fused.plan.buckets == step.line().plan(cuts).buckets) {
         setting.list = {std::nullopt, transformed(fused.plan.buckets, &Bucket::size),
                         step.step(fused), step.buffers(fused.plan, std::nullopt)};
-        setting.typed_list = typed_list(request, *list);
+        setting.typed_list = ddp_with(
+            request,
+            fmt::format("bucket_cap_mb_list=[{}]", fmt::join(transformed(*list, typed_mib), ", ")));
     }
 }
 

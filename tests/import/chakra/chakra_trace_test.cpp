@@ -79,7 +79,7 @@ TEST_CASE("Computing makes forward and backward of a scenario", "[import]") {
     CHECK(contains(text_of(imported.findings), "elements are taken for float32"));
     // Asked-for times take their place.
     request.forward = request.backward = duration_from_ms(30);
-    CHECK(import_logs({log}, request).buckets[0].ready == duration_from_ms(10));
+    CHECK(import_logs({log}, request).buckets[0].start == duration_from_ms(10));
 }
 
 TEST_CASE("Without durations a trace is a plan", "[import]") {

@@ -55,7 +55,7 @@ std::vector<CollectiveLog> real_logs(const std::string& form, int ranks,
 
 Numbers buckets_of(const LogImport& imported) {
     Numbers found;
-    for (const LoggedBucket& bucket : imported.buckets) {
+    for (const TypicalCollective& bucket : imported.buckets) {
         found.push_back(bucket.elements);
     }
     return found;
@@ -150,8 +150,8 @@ TEST_CASE("A real execution trace is its buckets, by the steps that its optimize
     CHECK(buckets_of(imported) == Numbers{layer, 2 * layer});
     CHECK(imported.ranks == 2);
     // A third of the elements, a third of backward.
-    CHECK(imported.buckets[0].ready == duration_from_ms(10));
-    CHECK(imported.buckets[1].ready == duration_from_ms(30));
+    CHECK(imported.buckets[0].start == duration_from_ms(10));
+    CHECK(imported.buckets[1].start == duration_from_ms(30));
     CHECK(
         contains(text_of(imported.findings), "2 with the same 2 all-reduces, as the trace marks"));
 }

@@ -174,7 +174,7 @@ Program closing_of(const RandomStep& step) {
     return closing;
 }
 
-// 50 steps, the last of which has settled, unless they never do.
+// 50 steps; the last has settled, unless they never do.
 struct DirectRun {
     std::vector<Duration> ends;
     [[nodiscard]] Duration last() const { return ends.back() - ends[ends.size() - 2]; }

@@ -70,7 +70,7 @@ TEST_CASE("each error widens what a choice may cost") {
     costs.collective_us = 1000;
     const auto regrets = drawn_regrets(input, choices, costs, 0.005);
     CHECK(most(regrets) > 1e-4);
-    // What each collective costs computing speaks against many.
+    // The cost of each collective to computing speaks against many.
     CHECK(regrets.front().expected > exact.front().expected);
 }
 
@@ -96,7 +96,7 @@ TEST_CASE("choices with equal plans cost the same, whatever is drawn of the mode
         drawn_regrets(input, caps_of(scenario.sync, {cap, cap}), model_error_of(input), 0.005);
     CHECK(regrets[0] == regrets[1]);
     CHECK(regrets[0] == DrawnRegret{});
-    // What they are judged by is measured twice.
+    // Their judge is measured twice.
     ModelError error = model_error_of(input);
     error.measuring = 0.02;
     const auto judged = drawn_regrets(input, caps_of(scenario.sync, {cap, cap}), error, 0.005);
@@ -154,7 +154,7 @@ TEST_CASE("a drawn link is the link where nothing is drawn, and the opposite lie
     const double product =
         to_gb_per_s(one.segments.front().bandwidth) * to_gb_per_s(other.segments.front().bandwidth);
     CHECK(std::sqrt(product) == Approx(to_gb_per_s(link.segments.front().bandwidth)).epsilon(1e-6));
-    // What a kind's own segments leave open is drawn on its own.
+    // The part that a kind's own segments leave open is drawn independently.
     CHECK(deviates.segments.size() == 4 * link.segments.size());
     CHECK(one.all_gather.segments.front().latency != link.segments.front().latency);
     CHECK(one.all_gather.segments.front().latency != one.segments.front().latency);
