@@ -20,7 +20,7 @@ void check_length(double longest_possible_seconds) {
 
 namespace {
 
-// Whether all that counts has moved on by the same time, so that it will again.
+// Whether every moment that counts has moved by the same time, so that it will again.
 bool moved_alike(const std::vector<RankProgress>& before, const std::vector<RankProgress>& after) {
     const Duration by = after.front().device - before.front().device;
     for (std::size_t i = 0; i < after.size(); ++i) {
@@ -44,7 +44,7 @@ bool moved_alike(const std::vector<RankProgress>& before, const std::vector<Rank
     return true;
 }
 
-// As it did from `before`, so many times more.
+// Repeats the move from `before` so many times.
 void move_on(const std::vector<RankProgress>& before, std::int64_t times,
              std::vector<RankProgress>& progress) {
     for (std::size_t i = 0; i < progress.size(); ++i) {

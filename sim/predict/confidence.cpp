@@ -17,7 +17,7 @@ namespace {
 constexpr std::size_t draws_of_interval = 200;
 constexpr double tail = 0.025;  // on each side of an interval
 
-// Every choice's steps, [choice][draw]: parameters drawn, and varied.
+// Steps by choice and draw, with parameters and variation drawn.
 std::vector<std::vector<Duration>> draw_steps(const StepInput& input,
                                               const std::vector<SyncSettings>& choices) {
     const Variation variation = input.variation.value_or(Variation{});
@@ -49,7 +49,7 @@ bool is_fitted(const LinkParameters& link) {
            std::any_of(link.tiers.begin(), link.tiers.end(), is_fitted);
 }
 
-// Beyond all bounds for rows without a confidence.
+// Infinite for rows without a confidence.
 std::vector<double> expected_regrets(const std::vector<std::optional<StepConfidence>>& rows) {
     return transformed(rows, [](const std::optional<StepConfidence>& confidence) {
         return confidence ? confidence->regret.expected : 1e300;

@@ -15,9 +15,9 @@ void draw_segment(Segment& segment, double first, double second) {
                               std::sqrt(1 - errors.correlation * errors.correlation) * second;
     const double latency_us = to_us(segment.latency) + errors.latency_us * first;
     const double gb_per_s = to_gb_per_s(segment.bandwidth);
-    // A fit that leaves more than a factor of e open says nothing, and no more than that is drawn.
+    // A relative error above a factor of e carries no information; the draw is limited to it.
     const double relative_error = std::min(errors.bandwidth_gb_per_s / gb_per_s, 1.0);
-    // As wide as the files may say they are.
+    // The limits of the file format.
     constexpr double longest_latency_us = 1e6;
     segment.latency = duration_from_us(std::clamp(latency_us, 0.0, longest_latency_us));
     segment.bandwidth = bandwidth_from_gb_per_s(

@@ -21,12 +21,12 @@ namespace bucketwise {
 namespace {
 
 constexpr int pairs_of_draws = 48;
-constexpr int pairs_of_slow_draws = 12;  // where a step has to be settled by simulating many
+constexpr int pairs_of_slow_draws = 12;  // if a step settles only by simulating many
 constexpr double most_in_draws = 0.95;
 constexpr Bytes few_bytes{4};
 constexpr Bytes many_bytes = default_bucket_cap;
 
-// By how much the ends of a preset lie apart, two standard errors on both sides.
+// The error that puts the ends of a preset two standard errors from its middle.
 double error_between_ends(const LinkPreset& preset, const StepInput& input, Bytes bytes) {
     const RankGroup& group = input.group;
     const auto time = [&](PresetEnd end) {
@@ -38,7 +38,7 @@ double error_between_ends(const LinkPreset& preset, const StepInput& input, Byte
     return fast > 0 ? std::log(time(PresetEnd::slow) / fast) / standard_errors : 0.0;
 }
 
-// One draw of all that may be wrong, in standard errors.
+// One draw of all errors, in standard errors.
 struct Deviates {
     double computing = 0;
     double readiness = 0;
@@ -50,7 +50,7 @@ struct Deviates {
     LinkDeviates link;
 };
 
-// Where a choice's plan lies: the binary logarithm of its largest bucket.
+// The place of a choice's plan: the binary logarithm of its largest bucket.
 double place_of(const Program& program) {
     double largest = 1;
     for (const Collective& collective : program.collectives) {
@@ -103,8 +103,8 @@ Deviates opposite(Deviates deviates) {
     return deviates;
 }
 
-// A closing part as it would be if the model were wrong like that. Operations of backward keep the
-// time that they take together, but for `computing`.
+// Applies a draw of errors to a closing part. Backward's operations keep their total time, except
+// for the error of `computing`.
 class WrongModel {
   public:
     WrongModel(const StepInput& input, const ModelError& error)

@@ -1,9 +1,9 @@
-// How wrong a prediction may be: the declared error of the model, and what a choice then costs.
+// The declared error of the model, and the regret of a choice under it.
 //
-// A simulated minimum is a minimum of the model. What it costs in truth is how much slower the
-// chosen plan is than the best one when readiness, link, interference and what a collective costs
-// are not quite what the model takes them for. All are drawn together, the same draw for every
-// choice, so that what all choices share cancels.
+// A simulated minimum is a minimum of the model. Its true cost is the time by which the chosen plan
+// is slower than the best plan if readiness, link, interference and the cost of a collective differ
+// from the model. All are drawn together, with the same draw for every choice, so that common
+// errors cancel.
 #pragma once
 
 #include <cstddef>
@@ -15,49 +15,47 @@
 
 namespace bucketwise {
 
-// Standard errors, as shares but for `collective_us`. Where each is from:
-// docs/decisions/model_error.md.
+// Standard errors, as shares except `collective_us`. Sources: docs/decisions/model_error.md.
 struct ModelError {
     double computing = 0.03;     // of all of backward
     double readiness = 0.08;     // how much later operations take longer, earlier ones shorter
-    double link_fixed = 0.1;     // what a collective of few bytes takes
-    double link_bytes = 0.03;    // what its bytes take besides
-    double interference = 0.15;  // of each factor beyond 1, where the link says no error
-    double collective_us = 0;    // of computing that each collective costs, never less than none
-    // Of the step with one plan and not with others: what no parameter explains. Plans whose caps
-    // are a factor of two apart share half of it, and so on. Of a step without accumulation.
+    double link_fixed = 0.1;     // the time of a collective of few bytes
+    double link_bytes = 0.03;    // the additional time of its bytes
+    double interference = 0.15;  // of each factor beyond 1, where the link states no error
+    double collective_us = 0;    // computing time lost to each collective, never negative
+    // The unexplained error of the step with one plan alone. Plans whose caps are a factor of two
+    // apart share half of it, and so on. For a step without accumulation.
     double plan = 0.015;
-    double measuring = 0;  // of a step that the choice will be judged by, each on its own
+    double measuring = 0;  // of each measured step that will judge the choice
     bool operator==(const ModelError&) const = default;
 };
 
-// What is declared of this input: a link that was fitted has its own errors besides, a preset's are
-// as wide as its ends lie apart, and on a GPU each collective costs computing something.
+// The declared error of this input. A fitted link adds its own errors, a preset's errors span its
+// ends, and on a GPU each collective costs computing time.
 ModelError model_error_of(const StepInput& input);
 
-// Between what 95 % of draws lie, as a share.
+// The interval of 95 % of draws, as shares.
 struct DrawnShare {
     double low = 0;
     double high = 0;
     bool operator==(const DrawnShare&) const = default;
 };
 
-// Of one choice.
 struct DrawnRegret {
-    double expected = 0;  // over the best of all choices, as a share: the mean over draws
+    double expected = 0;  // mean over draws of the excess over the best choice, as a share
     double most = 0;      // 95 % of draws are not above it
-    // In 95 % of draws the choice is slower than the best by more than the tolerance asked for.
+    // In 95 % of draws the choice is slower than the best by more than the tolerance.
     bool told_from_best = false;
-    // What it saves of the step with the standard choice; none: there is none.
+    // The saving over the standard choice, if there is one.
     std::optional<DrawnShare> saved = {};
     bool operator==(const DrawnRegret&) const = default;
 };
 
-// By choice: ways to synchronise that differ in their bucket plans only. 96 draws (24 where one
-// has to be simulated as many steps), every second the opposite of the one before, so that means
-// are those of many more, from the seed in `input`: the same input gives the same answer.
-// `standard`: the choice that others are held against. Throws InputError when a step could last
-// longer than longest_duration.
+// By choice; choices differ only in their bucket plans. 96 draws (24 if a draw needs several
+// simulated steps), each second one the opposite of the one before, which makes means as good as
+// those of many more draws. They come from the seed in `input`: the same input gives the same
+// answer. `standard` is the choice to compare with. Throws InputError if a step could last longer
+// than longest_duration.
 std::vector<DrawnRegret> drawn_regrets(const StepInput& input,
                                        const std::vector<SyncSettings>& choices,
                                        const ModelError& error, double tolerance,

@@ -20,7 +20,7 @@ StepLoop loop_of_sharded(const ShardedInput& input) {
     return loop_of(input.step, sync);
 }
 
-// The step's parts, and what it is if others are free.
+// The parts of a sharded step.
 class ShardedParts {
   public:
     ShardedParts(const ShardedInput& input, const ShardPlan& plan)
@@ -83,8 +83,8 @@ Bytes largest_gather_of(const ShardPlan& plan) {
 
 enum class Spacing : std::uint8_t { quarters, doubled };
 
-// So many layers together, and all: each number up to eight, then those that a quarter more or less
-// would not tell from; or powers of two.
+// Numbers of layers per group: all up to eight, then rising by a quarter, or powers of two; then
+// all layers, and 0 for none.
 std::vector<std::int64_t> layers_to_try(std::int64_t blocks, Spacing spacing) {
     constexpr std::int64_t all_up_to = 8;
     const auto further = [&](std::int64_t n) {
@@ -114,7 +114,7 @@ void add_groupings(const ShardingRequest& base, std::int64_t blocks, Spacing spa
     }
 }
 
-// DeepSpeed's knobs, each by factors around its default; its own first.
+// DeepSpeed's knobs, each by factors around its default; the scenario's own first.
 std::vector<ShardingRequest> zero3_settings_to_try(const ShardingRequest& base) {
     std::vector<ShardingRequest> requests{base};
     for (const std::int64_t prefetch : {0, 5'000'000, 50'000'000, 200'000'000, 500'000'000}) {
@@ -131,10 +131,9 @@ std::vector<ShardingRequest> zero3_settings_to_try(const ShardingRequest& base) 
     return requests;
 }
 
-// What a user may choose without changing what is computed. Of prefetching only what can make a
-// difference: where each collective blocks the host, it is whether all-gathers do.
-// Of so many operations that a sweep of all knobs would take minutes only the grouping is tried,
-// and few of them.
+// Settings that do not change the computation. Prefetching matters only where collectives do not
+// block the host; where they do, asynchronous all-gathers matter. A sweep of all knobs with this
+// many operations would take minutes, so only a few groupings are tried.
 constexpr std::size_t most_operations_for_all = 5'000;
 
 std::vector<ShardingRequest> settings_to_try(const ShardedInput& input, std::int64_t blocks) {
@@ -178,7 +177,7 @@ bool gives_the_same(const ShardedEvaluation& a, const ShardedEvaluation& b) {
     return a.times == b.times && a.memory == b.memory && a.groups == b.groups;
 }
 
-// What cannot be told from an earlier one, which asks for less, is left out.
+// Leaves out rows with the same results as an earlier row, which asks for less.
 void add_unless_known(ShardedEvaluation row, std::vector<ShardedEvaluation>& sweep) {
     const bool known = std::ranges::any_of(
         sweep, [&](const ShardedEvaluation& other) { return gives_the_same(other, row); });
@@ -197,8 +196,8 @@ std::vector<std::size_t> rows_by_memory(const std::vector<ShardedEvaluation>& sw
     return rows;
 }
 
-// Among steps that cannot be told from the fastest the one that holds least, to a hundredth; among
-// those the one with the fewest knobs turned.
+// Of steps within the tolerance of the fastest, the least memory to a hundredth, then the fewest
+// knobs turned.
 std::tuple<bool, double, int, Duration> rank_of(const ShardedEvaluation& row, Duration fastest) {
     constexpr double as_much = 1.01;
     const bool is_choice =

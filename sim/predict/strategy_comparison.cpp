@@ -13,7 +13,7 @@ std::int64_t updating_ranks(const Scenario& scenario) {
     return scenario.sharding ? shard_group_of(scenario).ranks : 1;
 }
 
-// A measured optimizer updates one part of so many before, and one of so many after.
+// A measured optimizer updates one of `before` parts before, and one of `after` parts after.
 void scale_optimizer(std::int64_t before, std::int64_t after, Scenario& scenario) {
     if (auto* measured = std::get_if<Duration>(&scenario.step.optimizer)) {
         *measured = scaled(*measured, static_cast<double>(before) / static_cast<double>(after));

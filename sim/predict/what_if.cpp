@@ -21,7 +21,7 @@ namespace {
 
 constexpr std::int64_t most_points = 1'000'000'000'000'000;
 
-// Whether one names the other or a place within it.
+// Whether a pointer is equal to the other or within it.
 bool overlap(const std::string& a, const std::string& b) {
     const std::string& shorter = a.size() < b.size() ? a : b;
     const std::string& longer = a.size() < b.size() ? b : a;
@@ -29,7 +29,7 @@ bool overlap(const std::string& a, const std::string& b) {
            (longer.size() == shorter.size() || longer[shorter.size()] == '/');
 }
 
-// "/a/b" is a and b. Escapes stay: no key of a scenario has any.
+// "/a/b" is a and b. No key of a scenario has escapes.
 std::vector<std::string_view> parts_of(std::string_view pointer) {
     std::vector<std::string_view> parts;
     while (!pointer.empty() && pointer.front() == '/') {
@@ -224,7 +224,7 @@ auto WhatIfs::named(std::int64_t point, const Act& act) {
     try {
         return act();
     } catch (const InputError& error) {
-        position_.clear();  // where this was left is nowhere
+        position_.clear();  // an unknown state
         throw InputError(error.file(), error.pointer(), error.expected(),
                          grid_.keys().empty() ? error.got()
                                               : fmt::format("{} (point {}: {})", error.got(), point,

@@ -1,4 +1,4 @@
-// What a sharded step is made of, and what it becomes.
+// Input and program of a sharded step.
 #pragma once
 
 #include <cstdint>
@@ -13,18 +13,18 @@
 
 namespace bucketwise {
 
-// Between ranks that hold the same shards: hsdp's all-reduces.
+// Ranks with the same shards, for hsdp's all-reduces.
 struct Replicas {
     RankGroup group;
     LinkParameters link;
     bool operator==(const Replicas&) const = default;
 };
 
-// StepInput::group are the ranks that share parameters, StepInput::link what connects them.
+// StepInput::group has the ranks that share parameters, StepInput::link their connection.
 struct ShardedInput {
     StepInput step;
     ShardingRequest request;
-    Replicas replicas;  // one rank where there are none
+    Replicas replicas;  // one rank: none
     bool operator==(const ShardedInput&) const = default;
 };
 
@@ -33,15 +33,15 @@ inline ShardPlan make_shard_plan(const ShardedInput& input) {
     return make_shard_plan(input.step.workload, input.request, input.step.group.ranks);
 }
 
-// A micro-step, by its place; the last one's ends with the optimizer. Between two of them nothing
-// is in flight.
+// The place of a micro-step; the last one ends with the optimizer. Nothing is in flight between two
+// micro-steps.
 enum class MicroStepPlace : std::uint8_t { only, first, middle, last };
 
 struct ShardedProgram {
     Program program;
     ShardedMemory memory;
-    // Of zero3, whose collectives move no group: by collective, the parameters that it gathers or
-    // whose gradients it reduces, in the order in which they lie in it. Else empty.
+    // zero3's collectives move no group. By collective: the parameters that it gathers, or whose
+    // gradients it reduces, in the order of the message. Empty for fsdp and hsdp.
     std::vector<std::vector<std::int32_t>> moved = {};
 };
 

@@ -1,6 +1,5 @@
-// What a sharded step holds in a rank's memory of parameters and gradients, in the order in which
-// its host asks for it: a caching allocator hands memory out in that order, whatever the device has
-// run.
+// A rank's memory of parameters and gradients during a sharded step, in the order of the host's
+// requests: a caching allocator follows that order, whatever the device has run.
 #pragma once
 
 #include <algorithm>
@@ -14,13 +13,13 @@
 namespace bucketwise {
 
 enum class ShardedTensor : std::uint8_t {
-    parameters,         // this rank's part, from which all are gathered; a larger one after forward
-                        // where that is resharded to fewer ranks
+    parameters,         // the rank-local shard; a larger one after forward that reshards to fewer
+                        // ranks
     gathered,           // buffers that all-gathers fill
-    unsharded,          // parameters to compute with
-    gradients,          // of those
+    unsharded,          // gathered parameters
+    gradients,          // of the unsharded parameters
     reduced,            // buffers that reduce-scatters read
-    sharded_gradients,  // what they write, and the optimizer reads
+    sharded_gradients,  // results of reduce-scatters, for the optimizer
 };
 
 template <>
@@ -31,7 +30,7 @@ struct ShardedMemory {
     using Sizes = std::array<Bytes, every<ShardedTensor>.size()>;
     Sizes now = {};
     Sizes at_peak = {};
-    Bytes peak = {};  // of all of them together
+    Bytes peak = {};  // of the sum
     bool operator==(const ShardedMemory&) const = default;
 
     void hold(ShardedTensor tensor, Bytes size) {
@@ -46,7 +45,7 @@ struct ShardedMemory {
         Bytes& held = now[static_cast<std::size_t>(tensor)];
         held = held - size;
     }
-    // What another part of the step, which began as this one ended, came to.
+    // Appends a later part of the step, which began with this memory.
     void go_on_with(const ShardedMemory& other) {
         if (other.peak > peak) {
             peak = other.peak;
