@@ -2,9 +2,9 @@
 // do one thing at a time, so at most two moments are ahead: when the rank continues, and when the
 // stream does. A sweep of a large model takes 1.6 times as long with the engine's queue.
 //
-// The engine gives the same to the picosecond; a test compares them. That needs two rules:
-//  - Of two equal moments the one set first comes first (goes_on_before).
-//  - Paces settle before time passes, not between two operations without a gap (settle).
+// The engine gives the same to the picosecond; a test compares them. Two rules are needed: the
+// earlier set of two equal moments comes first (goes_on_before), and paces settle before time
+// passes, not between two operations without a gap (settle).
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -192,7 +192,7 @@ class DisturbedRank {
     std::vector<Duration> in_place_;  // by ended collective: when its result is in place
     Stream stream_ = Stream::free;
     Duration next_time_{0};  // of the stream, if delayed or in flight
-    // That moment was set after the rank's, and comes after it if both are equal.
+    // Whether it was set after the rank's moment, and so comes second if both are equal.
     bool set_after_rank_ = false;
     // The collective in flight: its work left at `since_`, and its pace from there.
     Duration remaining_{0};

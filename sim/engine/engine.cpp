@@ -189,13 +189,17 @@ class Engine {
                 run_beside(rank, instruction);
                 continue;
             }
-            const Duration start = state.clock.begin(instruction, issued_at(state));
+            const Duration issued =
+                launches_ahead_ ? state.issued_at[state.next] : state.clock.host();
+            const Duration start = state.clock.begin(instruction, issued);
             if (start > now_ && !skip_to(start)) {
                 schedule(start, EventKind::rank_resumes, rank, 0);
                 return;
             }
             if (is_compute(instruction.kind)) {
-                begin_compute(state.compute, instruction);
+                state.compute = {instruction.device,       now_, now_, compute_slowdown_ppm(),
+                                 state.compute.generation, true};
+                ++computing_;
                 const Duration end =
                     now_ + stretched(state.compute.remaining, state.compute.slowdown_ppm);
                 if (!skip_to(end)) {
@@ -263,10 +267,6 @@ class Engine {
         }
     }
 
-    [[nodiscard]] Duration issued_at(const RankState& state) const {
-        return launches_ahead_ ? state.issued_at[state.next] : state.clock.host();
-    }
-
     void launch_what_is_ready(RankState& state, std::size_t rank) {
         const auto next = static_cast<std::int64_t>(state.next);
         while (!state.launches.empty() && state.launches.top().first < next) {
@@ -303,14 +303,6 @@ class Engine {
         }
     }
 
-    void begin_compute(Activity& compute, const Instruction& instruction) {
-        compute.remaining = instruction.device;
-        compute.start = compute.since = now_;
-        compute.active = true;
-        compute.slowdown_ppm = compute_slowdown_ppm();
-        ++computing_;
-    }
-
     void complete_compute(std::size_t rank) {
         RankState& state = ranks_[rank];
         state.compute.active = false;
@@ -326,18 +318,14 @@ class Engine {
 
     void start_next_collectives() {
         for (CollectiveStream& stream : streams_) {
-            start_next_collective(stream);
-        }
-    }
-
-    void start_next_collective(CollectiveStream& stream) {
-        if (stream.activity.active || stream.held != Held::no || !can_start_next(stream)) {
-            return;
-        }
-        if (in_flight(stream).interference.start_delay > Duration{0}) {
-            stream.held = Held::until_settled;
-        } else {
-            begin_collective(stream);
+            if (stream.activity.active || stream.held != Held::no || !can_start_next(stream)) {
+                continue;
+            }
+            if (in_flight(stream).interference.start_delay > Duration{0}) {
+                stream.held = Held::until_settled;
+            } else {
+                begin_collective(stream);
+            }
         }
     }
 
@@ -489,11 +477,11 @@ class Engine {
 std::uint64_t hash_of(const Timeline& timeline) {
     FnvHash hash;
     for (const Span& span : timeline.spans) {
-        hash.add(span.start.count());
-        hash.add(span.end.count());
-        hash.add(std::int64_t{span.rank});
-        hash.add(std::int64_t{span.subject});
-        hash.add(static_cast<std::int64_t>(span.track));
+        for (const std::int64_t field :
+             {span.start.count(), span.end.count(), std::int64_t{span.rank},
+              std::int64_t{span.subject}, static_cast<std::int64_t>(span.track)}) {
+            hash.add(field);
+        }
     }
     return hash.value();
 }
@@ -506,25 +494,6 @@ Simulation simulate(std::span<const Program> ranks, Record record,
 
 Simulation simulate(std::span<const Program> ranks, Record record, const RankProgress& start) {
     return simulate(ranks, record, std::vector<RankProgress>(ranks.size(), start));
-}
-
-void run_programs(std::span<const Program> ranks, std::span<RankProgress> progress) {
-    invariant(!ranks.empty(), "a simulation has a rank");
-    invariant(ranks.size() == progress.size(), "every rank has a start");
-    if (!disturbs(ranks.front())) {
-        return run_undisturbed(ranks, progress);
-    }
-    if (ranks.size() == 1 && !communicates_beside(ranks.front())) {
-        return run_disturbed(ranks.front(), progress.front());
-    }
-    const std::vector<RankProgress> ends = simulate(ranks, Record::times_only, progress).progress;
-    std::copy(ends.begin(), ends.end(), progress.begin());
-}
-
-StepTimes simulate_times(const Program& program, const RankProgress& start) {
-    RankProgress progress = start;
-    run_programs({&program, 1}, {&progress, 1});
-    return progress.times;
 }
 
 }  // namespace bucketwise

@@ -116,7 +116,7 @@ Duration closed_step(const Program& closing, const std::vector<RankClass>& class
 // The settled step of a whole program, and where it begins.
 StepTimes settled_times(const Program& program, const StepLoop& loop);
 RankProgress settled_start(const Program& program, const StepLoop& loop);
-// That step with its timeline.
+// The settled step with its timeline.
 Simulation settled_simulation(const Program& program, const StepLoop& loop);
 
 }  // namespace bucketwise

@@ -102,10 +102,7 @@ StepBeforeClosing::StepBeforeClosing(const StepInput& input, const SyncSettings&
     if (accumulation_ > 2) {
         micro_step_ = build_micro_step(input, sync, 1, plan);
     }
-    instruction_seconds_ = sum_over_parts([](const Program& program) {
-        return bucketwise::longest_possible_seconds(with_free_communication(program));
-    });
-    check_length(longest_possible_seconds());
+    check_parts();
 }
 
 StepBeforeClosing::StepBeforeClosing(const StepLoop& loop, std::vector<RankClass> classes,
@@ -115,6 +112,10 @@ StepBeforeClosing::StepBeforeClosing(const StepLoop& loop, std::vector<RankClass
       accumulation_(micro_steps + 1),
       classes_(std::move(classes)),
       loop_(loop) {
+    check_parts();
+}
+
+void StepBeforeClosing::check_parts() {
     instruction_seconds_ = sum_over_parts([](const Program& program) {
         return bucketwise::longest_possible_seconds(with_free_communication(program));
     });

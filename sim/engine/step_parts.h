@@ -66,6 +66,7 @@ class StepBeforeClosing {
     [[nodiscard]] Duration communication() const;
 
   private:
+    void check_parts();
     template <typename Parts, typename Use>
     static void each_part(Parts& parts, const Use& use);
     [[nodiscard]] double sum_over_parts(double (*seconds_of)(const Program&)) const;

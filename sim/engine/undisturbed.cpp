@@ -161,4 +161,23 @@ void run_undisturbed(std::span<const Program> ranks, std::span<RankProgress> pro
     }
 }
 
+void run_programs(std::span<const Program> ranks, std::span<RankProgress> progress) {
+    invariant(!ranks.empty(), "a simulation has a rank");
+    invariant(ranks.size() == progress.size(), "every rank has a start");
+    if (!disturbs(ranks.front())) {
+        return run_undisturbed(ranks, progress);
+    }
+    if (ranks.size() == 1 && !communicates_beside(ranks.front())) {
+        return run_disturbed(ranks.front(), progress.front());
+    }
+    const std::vector<RankProgress> ends = simulate(ranks, Record::times_only, progress).progress;
+    std::copy(ends.begin(), ends.end(), progress.begin());
+}
+
+StepTimes simulate_times(const Program& program, const RankProgress& start) {
+    RankProgress progress = start;
+    run_programs({&program, 1}, {&progress, 1});
+    return progress.times;
+}
+
 }  // namespace bucketwise

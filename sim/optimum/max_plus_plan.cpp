@@ -121,7 +121,7 @@ MaxPlusPlanner::MaxPlusPlanner(const StepInput& input, const SyncSettings& sync,
     optimizer_ = emitted();
 }
 
-// What the builder has emitted since the last call.
+// The builder's instructions since the last call.
 Matrix MaxPlusPlanner::emitted() {
     const Coupling coupling = buffer_.host_is_device ? Coupling::host_is_device
                               : starts_idle_         ? Coupling::device_for_host

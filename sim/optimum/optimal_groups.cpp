@@ -50,7 +50,7 @@ class GroupSearch {
         return begin + grouped_blocks(rest, std::ssize(rest)).front().size();
     }
 
-    // None for groups that do not fit, and after too many evaluations.
+    // Empty for groups that do not fit, and after too many evaluations.
     std::optional<Duration> step_of(const Cuts& cuts) {
         if (const auto known = known_.find(cuts); known != known_.end()) {
             return known->second;

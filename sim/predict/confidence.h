@@ -1,5 +1,10 @@
 // The confidence of a prediction: the cost of a choice if the model is wrong, and the interval of
 // single steps, with parameters drawn from their fit's errors and from the measured variation.
+//
+// A simulated minimum is a minimum of the model. Its true cost is the time by which the chosen plan
+// is slower than the best plan if readiness, link, interference and the cost of a collective differ
+// from the model. All are drawn together, with the same draw for every choice, so that common
+// errors cancel.
 #pragma once
 
 #include <cstddef>
@@ -9,10 +14,59 @@
 #include "sim/base/units.h"
 #include "sim/plan/cap.h"
 #include "sim/plan/strategy.h"
-#include "sim/predict/model_error.h"
 #include "sim/program/program.h"
 
 namespace bucketwise {
+
+// --- regret ---
+
+// Standard errors, as shares except `collective_us`. Sources: docs/decisions/model_error.md.
+struct ModelError {
+    double computing = 0.03;     // of all of backward
+    double readiness = 0.08;     // how much later operations take longer, earlier ones shorter
+    double link_fixed = 0.1;     // the time of a collective of few bytes
+    double link_bytes = 0.03;    // the additional time of its bytes
+    double interference = 0.15;  // of each factor beyond 1, where the link states no error
+    double collective_us = 0;    // computing time lost to each collective, never negative
+    // The unexplained error of the step with one plan alone. Plans whose caps are a factor of two
+    // apart share half of it, and so on. For a step without accumulation.
+    double plan = 0.015;
+    double measuring = 0;  // of each measured step that will judge the choice
+    bool operator==(const ModelError&) const = default;
+};
+
+// The declared error of this input. A fitted link adds its own errors, a preset's errors span its
+// ends, and on a GPU each collective costs computing time.
+ModelError model_error_of(const StepInput& input);
+
+// The interval of 95 % of draws, as shares.
+struct DrawnShare {
+    double low = 0;
+    double high = 0;
+    bool operator==(const DrawnShare&) const = default;
+};
+
+struct DrawnRegret {
+    double expected = 0;  // mean over draws of the excess over the best choice, as a share
+    double most = 0;      // 95 % of draws are not above it
+    // In 95 % of draws the choice is slower than the best by more than the tolerance.
+    bool told_from_best = false;
+    // The saving over the standard choice, if there is one.
+    std::optional<DrawnShare> saved = {};
+    bool operator==(const DrawnRegret&) const = default;
+};
+
+// By choice; choices differ only in their bucket plans. 96 draws (24 if a draw needs several
+// simulated steps), each second one the opposite of the one before, which makes means as good as
+// those of many more draws. They come from the seed in `input`: the same input gives the same
+// answer. `standard` is the choice to compare with. Throws InputError if a step could last longer
+// than longest_duration.
+std::vector<DrawnRegret> drawn_regrets(const StepInput& input,
+                                       const std::vector<SyncSettings>& choices,
+                                       const ModelError& error, double tolerance,
+                                       std::optional<std::size_t> standard = {});
+
+// --- confidence ---
 
 struct StepInterval {
     Duration low{0};

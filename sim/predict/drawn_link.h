@@ -9,20 +9,15 @@
 namespace bucketwise {
 
 // In standard errors: two for each segment, the tiers' after the link's own, and three for
-// interference, whose error is the same at every size.
-struct LinkDeviates {
-    std::vector<double> segments;
-    double compute = 0;
-    double communication = 0;
-    double start_delay = 0;
-};
+// interference (of compute, communication and start delay), whose error is the same at every size.
+using LinkDeviates = std::vector<double>;
 
 LinkDeviates drawn_deviates(const LinkParameters& link, Normal& normal);
-LinkDeviates opposite(LinkDeviates deviates);
 
 // Normal, jointly for a segment, and cut off at the limits of a link (latency 0, slowdown 1); for
-// bandwidths the logarithm is normal, so that they stay positive. No errors, no change.
-LinkParameters drawn_link(LinkParameters link, const LinkDeviates& deviates);
+// bandwidths the logarithm is normal, so that they stay positive. No errors, no change. `sign` -1
+// gives the opposite draw.
+LinkParameters drawn_link(LinkParameters link, const LinkDeviates& deviates, double sign = 1);
 
 // Whether a fit gave errors: of segments, also of tiers; of the link's own interference.
 bool has_segment_errors(const LinkParameters& link);

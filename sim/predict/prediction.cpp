@@ -427,7 +427,7 @@ Prediction predict(const StepInput& input, const SyncRequest& request,
 
 namespace {
 
-// Of equal ones the shortest to type.
+// Equal steps: the cap that is shortest to type.
 Cap fastest_cap(Evaluator& evaluator, const std::vector<Evaluation>& sweep) {
     std::optional<std::pair<Duration, int>> least;
     Cap fastest = sweep.front().cap;

@@ -103,7 +103,7 @@ class Evaluator {
     // The program of the whole step on the slowest rank.
     [[nodiscard]] Program program(Cap cap) const;
 
-    // That program from the start of a settled step.
+    // Runs the program from the start of a settled step.
     [[nodiscard]] Simulation simulation(const Program& program) const;
 
   private:

@@ -24,13 +24,10 @@ StepLoop loop_of_sharded(const ShardedInput& input) {
 class ShardedParts {
   public:
     ShardedParts(const ShardedInput& input, const ShardPlan& plan)
-        : before_(parts_before(input, plan, memory_)) {
-        const bool is_only = input.step.step.accumulation == 1;
-        ShardedProgram closing = build_sharded_micro_step(
-            input, plan, is_only ? MicroStepPlace::only : MicroStepPlace::last, memory_);
-        memory_.go_on_with(closing.memory);
-        closing_ = std::move(closing.program);
-    }
+        : before_(parts_before(input, plan)),
+          closing_(built(
+              input, plan,
+              input.step.step.accumulation == 1 ? MicroStepPlace::only : MicroStepPlace::last)) {}
 
     [[nodiscard]] StepTimes times() const { return StepToClose(before_).closed_by(closing_); }
     [[nodiscard]] Duration step_with(const ProgramChange& change) const {
@@ -43,23 +40,16 @@ class ShardedParts {
     [[nodiscard]] const ShardedMemory& memory() const { return memory_; }
 
   private:
-    static StepBeforeClosing parts_before(const ShardedInput& input, const ShardPlan& plan,
-                                          ShardedMemory& memory) {
+    Program built(const ShardedInput& input, const ShardPlan& plan, MicroStepPlace place) {
+        ShardedProgram part = build_sharded_micro_step(input, plan, place, memory_);
+        memory_.go_on_with(part.memory);
+        return std::move(part.program);
+    }
+
+    StepBeforeClosing parts_before(const ShardedInput& input, const ShardPlan& plan) {
         const std::int64_t before = input.step.step.accumulation - 1;
-        Program first;
-        Program following;
-        if (before > 0) {
-            ShardedProgram built =
-                build_sharded_micro_step(input, plan, MicroStepPlace::first, memory);
-            memory.go_on_with(built.memory);
-            first = std::move(built.program);
-        }
-        if (before > 1) {
-            ShardedProgram built =
-                build_sharded_micro_step(input, plan, MicroStepPlace::middle, memory);
-            memory.go_on_with(built.memory);
-            following = std::move(built.program);
-        }
+        Program first = before > 0 ? built(input, plan, MicroStepPlace::first) : Program{};
+        Program following = before > 1 ? built(input, plan, MicroStepPlace::middle) : Program{};
         return {loop_of_sharded(input), input.step.classes, std::move(first), std::move(following),
                 before};
     }
@@ -252,16 +242,15 @@ Binding binding_of(const ShardedInput& input, const ShardPlan& plan) {
 ShardedEvaluation evaluate_sharded(const Scenario& scenario, const ShardedInput& input) {
     const ShardPlan plan = make_shard_plan(input);
     const ShardedParts parts(input, plan);
-    ShardedEvaluation evaluation;
-    evaluation.request = input.request;
-    evaluation.groups = plan.groups.size();
-    evaluation.largest_gather = largest_gather_of(plan);
-    evaluation.times = parts.times();
-    evaluation.communication = parts.communication();
-    evaluation.exposed = evaluation.step() - parts.step_with(with_free_communication);
-    evaluation.sharded = parts.memory();
-    evaluation.memory = memory_need(scenario, parts.memory());
-    return evaluation;
+    const StepTimes times = parts.times();
+    return {.request = input.request,
+            .groups = plan.groups.size(),
+            .largest_gather = largest_gather_of(plan),
+            .times = times,
+            .communication = parts.communication(),
+            .exposed = times.step() - parts.step_with(with_free_communication),
+            .memory = memory_need(scenario, parts.memory()),
+            .sharded = parts.memory()};
 }
 
 ShardedPrediction predict_sharded(const Scenario& scenario, const ShardedInput& input,

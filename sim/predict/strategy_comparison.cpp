@@ -47,26 +47,22 @@ StrategyRow replicated_row(const Scenario& scenario) {
     const Prediction prediction = predict(input, scenario.sync, {}, [](double) {});
     const Evaluation& best = prediction.advised();
     const MemoryNeed memory = memory_need(scenario);
-    StrategyRow row;
-    row.cap = best.cap.size();
-    row.step = best.step();
-    row.exposed = best.exposed;
-    row.memory = memory.most();
-    row.fits = memory.fits();
-    return row;
+    return {.cap = best.cap.size(),
+            .step = best.step(),
+            .exposed = best.exposed,
+            .memory = memory.most(),
+            .fits = memory.fits()};
 }
 
 StrategyRow sharded_row(const Scenario& scenario) {
     const ShardedPrediction prediction =
         predict_sharded(scenario, sharded_input(scenario), [](double) {});
     const ShardedEvaluation& best = prediction.advised();
-    StrategyRow row;
-    row.sharding = best.request;
-    row.step = best.step();
-    row.exposed = best.exposed;
-    row.memory = best.peak();
-    row.fits = best.memory.fits();
-    return row;
+    return {.sharding = best.request,
+            .step = best.step(),
+            .exposed = best.exposed,
+            .memory = best.peak(),
+            .fits = best.memory.fits()};
 }
 
 }  // namespace

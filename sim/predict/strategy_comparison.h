@@ -24,7 +24,7 @@ struct StrategyRow {
     std::optional<ShardingRequest> sharding = {};  // the best of the others
     Duration step{0};
     Duration exposed{0};
-    Bytes memory;
+    Bytes memory = {};
     bool fits = true;  // for all that is known
     bool operator==(const StrategyRow&) const = default;
 };

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -86,11 +87,8 @@ class PlannedStep {
     Cap cap_;
     StepBeforeClosing before_;
     Program closing_;
-    std::vector<RankClass> classes_;
-    std::optional<BytesPerSecond> copy_bandwidth_;
-    Duration copy_fixed_{0};
-    Duration host_issue_;
-    Duration host_wait_;
+    std::pair<std::optional<BytesPerSecond>, Duration> copies_;
+    std::pair<Duration, Duration> host_;  // to issue and to wait
     std::int64_t ranks_;
     bool exchanges_statistics_;  // in messages that depend on the number of ranks
     std::int64_t buckets_;

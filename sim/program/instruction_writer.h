@@ -25,7 +25,7 @@ class InstructionWriter {
     void begin_step() { launches_graph_ = input_.step.graph_launch.has_value(); }
 
   protected:
-    // Two instructions for n updates of equal host and device time, each of which starts after its
+    // Two instructions for n updates of equal host and device time, each starting after its
     // launch. Both end when the device has run all n since it was free, or the last one since its
     // launch.
     void updates() {

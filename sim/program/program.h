@@ -61,7 +61,7 @@ struct Instruction {
     // CS336's finish_gradient_synchronization.
     bool finishing = false;
     bool host_waits = false;  // the host issues the next one when this one has run
-    // Of an operation. An operation beside the compute stream does not count as computing: no
+    // An operation beside the compute stream does not count as computing: no
     // interference, and no time in a phase except through waits for it.
     StreamOrder order = {};
     // A launch ahead of its place sends from another stream, which waits for that earlier
@@ -148,6 +148,22 @@ struct StepInput {
     std::vector<RankClass> classes = {};  // together all ranks; empty: equal ranks
     bool operator==(const StepInput&) const = default;
 };
+
+// Whether a comm hook narrows the bucket.
+inline bool hook_casts(const SyncSettings& sync, const Bucket& bucket) {
+    return sync.comm_hook != CommHook::none &&
+           element_size(bucket.dtype) > element_size(DType::float16);
+}
+// The size of elements of `dtype` held as another.
+inline Bytes size_as(Bytes size, DType dtype, DType other) {
+    return Bytes{size.count / element_size(dtype).count * element_size(other).count};
+}
+inline Bytes bytes_on_wire(const SyncSettings& sync, const Bucket& bucket) {
+    return hook_casts(sync, bucket) ? size_as(bucket.size, bucket.dtype, DType::float16)
+           : sync.framework.reduced_as
+               ? size_as(bucket.size, bucket.dtype, *sync.framework.reduced_as)
+               : bucket.size;
+}
 
 // Whether any operation runs beside the compute stream.
 bool uses_side_streams(const StepInput& input);

@@ -17,39 +17,10 @@
 #include "sim/plan/strategy.h"
 #include "sim/program/instruction_writer.h"
 #include "sim/program/program.h"
+#include "sim/program/step_programs.h"
 #include "sim/workload/workload.h"
 
 namespace bucketwise {
-
-enum class StepPart : std::uint8_t { opening, micro_step, last_forward, closing };
-
-// The part that the step's first instruction is in.
-inline StepPart first_part(const StepInput& input, const SyncSettings& sync) {
-    const Workload& workload = input.workload;
-    if (sync.broadcasts_buffers && !workload.buffer_groups.empty()) {
-        return StepPart::opening;
-    }
-    if (input.step.accumulation > 1 && !(workload.forward.empty() && workload.backward.empty())) {
-        return StepPart::micro_step;
-    }
-    return workload.forward.empty() ? StepPart::closing : StepPart::last_forward;
-}
-
-// Whether a comm hook narrows the bucket.
-inline bool hook_casts(const SyncSettings& sync, const Bucket& bucket) {
-    return sync.comm_hook != CommHook::none &&
-           element_size(bucket.dtype) > element_size(DType::float16);
-}
-// The size of elements of `dtype` held as another.
-inline Bytes size_as(Bytes size, DType dtype, DType other) {
-    return Bytes{size.count / element_size(dtype).count * element_size(other).count};
-}
-inline Bytes bytes_on_wire(const SyncSettings& sync, const Bucket& bucket) {
-    return hook_casts(sync, bucket) ? size_as(bucket.size, bucket.dtype, DType::float16)
-           : sync.framework.reduced_as
-               ? size_as(bucket.size, bucket.dtype, *sync.framework.reduced_as)
-               : bucket.size;
-}
 
 class ProgramBuilder : public InstructionWriter {
   public:
@@ -427,10 +398,11 @@ class ProgramBuilder : public InstructionWriter {
     }
 
     void copy_in(std::int32_t gradient) {
-        if (sync_.copies_in && !sync_.fused_copies && !sync_.batched_copies &&
-            !goes_where_it_lies(gradient)) {
-            const Gradient& copied = workload_.gradients[static_cast<std::size_t>(gradient)];
-            add_copy(InstructionKind::copy_in, gradient, payload_in(copied));
+        const auto index = static_cast<std::size_t>(gradient);
+        const std::size_t bucket = bucket_of_.empty() ? plan_.buckets.size() : bucket_of_[index];
+        const bool lies_in_place = bucket < plan_.buckets.size() && plan_.buckets[bucket].in_place;
+        if (sync_.copies_in && !sync_.fused_copies && !sync_.batched_copies && !lies_in_place) {
+            add_copy(InstructionKind::copy_in, gradient, payload_in(workload_.gradients[index]));
         }
     }
 
@@ -441,14 +413,6 @@ class ProgramBuilder : public InstructionWriter {
             size_as(size, gradient.dtype, sync_.framework.reduced_as.value_or(gradient.dtype));
         const std::int64_t passes_held = sync_.framework.adds_into_bucket ? 2 : 1;
         return {(size + passes_held * held).count / 2};
-    }
-
-    [[nodiscard]] bool goes_where_it_lies(std::int32_t gradient) const {
-        if (bucket_of_.empty()) {
-            return false;
-        }
-        const std::size_t bucket = bucket_of_[static_cast<std::size_t>(gradient)];
-        return bucket < plan_.buckets.size() && plan_.buckets[bucket].in_place;
     }
 
     void launch_bucket(std::size_t index) {

@@ -14,7 +14,6 @@
 #include "sim/program/program.h"
 #include "sim/sharding/shard_plan.h"
 #include "sim/sharding/sharded_input.h"
-#include "sim/sharding/sharded_memory.h"
 #include "sim/sharding/sharded_writer.h"
 
 namespace bucketwise {

@@ -249,14 +249,6 @@ std::int64_t padded_numel(const Gradient& parameter, std::int64_t ranks) {
     return divided(rows, ranks) * ranks * (parameter.numel / std::max<std::int64_t>(rows, 1));
 }
 
-Bytes ShardPlan::shard_bytes() const {
-    Bytes sum;
-    for (const ShardGroup& group : groups) {
-        sum += group.padded_numel / ranks * element_size(group.dtype);
-    }
-    return sum;
-}
-
 std::vector<std::vector<std::string>> modules_of_groups(
     const ShardingRequest& request, const std::vector<std::string>& parameters) {
     if (request.strategy == ShardedStrategy::zero3) {

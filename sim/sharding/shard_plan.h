@@ -54,8 +54,6 @@ struct ShardPlan {
     // By group: no input has a gradient, so its backward is over only at the end of backward.
     std::vector<bool> ends_with_backward;
     bool operator==(const ShardPlan&) const = default;
-
-    [[nodiscard]] Bytes shard_bytes() const;  // of one rank, in the optimizer's dtype
 };
 
 // Elements of a parameter shared equally by so many ranks, with padding at the end: along the first

@@ -26,7 +26,6 @@
 
 #include "sim/sharding/shard_plan.h"
 #include "sim/sharding/sharded_input.h"
-#include "sim/sharding/sharded_memory.h"
 
 namespace bucketwise {
 

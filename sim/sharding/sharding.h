@@ -29,7 +29,7 @@ inline constexpr std::array<std::string_view, names_of<ShardedStrategy>.size()>
         "the same among shard_ranks ranks, gradients all-reduced between such groups",
         "DeepSpeed's stage 3, which gathers module by module"};
 
-// The micro-steps of an accumulating step in which backward communicates.
+// Micro-steps of an accumulating step whose backward communicates.
 enum class MicroSteps : std::uint8_t { every, last };
 
 template <>

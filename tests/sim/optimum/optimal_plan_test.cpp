@@ -164,7 +164,7 @@ class RandomPlanning {
 
 // ---- Every plan ---------------------------------------------------------------------------------
 
-// The gradients in the order of joining buckets, by the rules and not by GradientLine.
+// The gradients in the order they join buckets, by the rules and not by GradientLine.
 std::vector<std::int32_t> joining(const StepInput& input, const PlanPolicy& policy) {
     std::vector<std::int32_t> order = input.workload.readiness;
     if (policy.order != Order::readiness) {
