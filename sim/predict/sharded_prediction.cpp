@@ -186,8 +186,8 @@ std::vector<std::size_t> rows_by_memory(const std::vector<ShardedEvaluation>& sw
     return rows;
 }
 
-// Of steps within the tolerance of the fastest, the least memory to a hundredth, then the fewest
-// knobs turned.
+// Steps within the tolerance of the fastest come first, by least memory to a hundredth, then by the
+// fewest knobs turned.
 std::tuple<bool, double, int, Duration> rank_of(const ShardedEvaluation& row, Duration fastest) {
     constexpr double as_much = 1.01;
     const bool is_choice =

@@ -174,7 +174,7 @@ Program closing_of(const RandomStep& step) {
     return closing;
 }
 
-// 50 steps, of which the last has settled if any do.
+// 50 steps; the last has settled if any has.
 struct DirectRun {
     std::vector<Duration> ends;
     [[nodiscard]] Duration last() const { return ends.back() - ends[ends.size() - 2]; }
