@@ -9,10 +9,25 @@
 
 #include "sim/base/units.h"
 #include "sim/link/collective.h"
+#include "sim/plan/strategy.h"
 #include "sim/program/program.h"
 #include "sim/workload/workload.h"
 
 namespace bucketwise {
+
+enum class StepPart : std::uint8_t { opening, micro_step, last_forward, closing };
+
+// The part that the step's first instruction is in.
+inline StepPart first_part(const StepInput& input, const SyncSettings& sync) {
+    const Workload& workload = input.workload;
+    if (sync.broadcasts_buffers && !workload.buffer_groups.empty()) {
+        return StepPart::opening;
+    }
+    if (input.step.accumulation > 1 && !(workload.forward.empty() && workload.backward.empty())) {
+        return StepPart::micro_step;
+    }
+    return workload.forward.empty() ? StepPart::closing : StepPart::last_forward;
+}
 
 class InstructionWriter {
   public:

@@ -17,7 +17,6 @@
 #include "sim/plan/strategy.h"
 #include "sim/program/instruction_writer.h"
 #include "sim/program/program.h"
-#include "sim/program/step_programs.h"
 #include "sim/workload/workload.h"
 
 namespace bucketwise {

@@ -9,20 +9,6 @@
 
 namespace bucketwise {
 
-enum class StepPart : std::uint8_t { opening, micro_step, last_forward, closing };
-
-// The part that the step's first instruction is in.
-inline StepPart first_part(const StepInput& input, const SyncSettings& sync) {
-    const Workload& workload = input.workload;
-    if (sync.broadcasts_buffers && !workload.buffer_groups.empty()) {
-        return StepPart::opening;
-    }
-    if (input.step.accumulation > 1 && !(workload.forward.empty() && workload.backward.empty())) {
-        return StepPart::micro_step;
-    }
-    return workload.forward.empty() ? StepPart::closing : StepPart::last_forward;
-}
-
 // The parts of a step, in order. Nothing is in flight between two parts, so they can be simulated
 // one after another. No bucket plan changes the first three unless depends_on_plan() says so; one
 // simulation then serves all plans.
