@@ -155,7 +155,9 @@ void add_list(FrameworkStep& step, const Workload& workload, const SyncRequest& 
     const FusedPlan fused = step.plan_of_list(list);
     setting.list = {std::nullopt, transformed(plan.buckets, &Bucket::size), step.step(fused),
                     step.buffers(plan, std::nullopt)};
-    setting.typed_list = typed_list(request, list);
+    setting.typed_list = ddp_with(
+        request,
+        fmt::format("bucket_cap_mb_list=[{}]", fmt::join(transformed(list, typed_mib), ", ")));
 }
 
 // --- the ideal ---
