@@ -6,8 +6,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "sim/base/edit_distance.h"
 #include "sim/base/transformed.h"
+#include "sim/text/edit_distance.h"
 
 namespace bucketwise {
 namespace {
