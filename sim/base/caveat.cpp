@@ -65,7 +65,7 @@ void add_caveat(Json& document, const Caveat& caveat) {
     if (caveats.is_null()) {
         caveats = Json::array();
     }
-    // What a file may not hold any more helps nobody.
+    // A file holds no more.
     if (caveats.size() < most_caveats) {
         caveats.push_back(caveat_json(caveat));
     }

@@ -20,12 +20,15 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 6> units{{{"
                                                                               {"bytes", "bytes"}}};
 
 std::string type_of(const KeyText& key) {
+    const bool is_list = key.value.called.starts_with("list of ");
     for (const auto& [ending, unit] : units) {
         if (key.key.ends_with(ending)) {
-            return std::string(unit);
+            return (is_list ? "list of " : "") + std::string(unit);
         }
     }
-    return key.value.called;
+    const bool is_plural =
+        !is_list || key.value.called.ends_with('s') || key.value.called.ends_with("MiB");
+    return key.value.called + (is_plural ? "" : "s");
 }
 
 // Without code marks and the addresses of links.

@@ -130,7 +130,7 @@ JsonType<std::vector<Value>> list(const JsonType<Value>& element, std::size_t mo
 template <typename Owner>
 struct KeyUse : JsonDescription {
     std::function<void(const JsonPlace&, Owner&)> read = {};
-    // None: as in an Owner that nobody changed, and not `always` written.
+    // Returns none for the value of an unchanged Owner, unless it is `always` written.
     std::function<std::optional<Json>(const Owner&, bool always)> write = {};
 
     KeyUse(JsonDescription described) : JsonDescription(std::move(described)) {}
@@ -182,6 +182,13 @@ struct JsonKey {
     std::string_view meaning;
     bool written = false;  // always, as required keys are
 };
+
+template <typename Owner>
+std::vector<JsonKey<Owner>> joined(std::vector<JsonKey<Owner>> first,
+                                   const std::vector<JsonKey<Owner>>& second) {
+    first.insert(first.end(), second.begin(), second.end());
+    return first;
+}
 
 template <typename Owner>
 class JsonTable {

@@ -102,69 +102,80 @@ std::vector<Json> transformer_conditions() {
     return conditions;
 }
 
-const JsonTable<TransformerShape>& transformer_keys() {
+// Keys that every transformer has.
+std::vector<JsonKey<TransformerShape>> width_keys() {
     using Shape = TransformerShape;
-    static const JsonTable<Shape> table{
+    return {{"family", family_type(), "required",
+             "whose layers and parameter names; `vit` and `mlp` have shapes of their own"},
+            {"layers", target(&Shape::layers, as::integer(1, most_layers)), "required",
+             "transformer blocks"},
+            {"hidden", target(&Shape::hidden, as::integer(1, most_hidden)), "required",
+             "width of the residual stream (d_model)"},
+            {"feed_forward", target(&Shape::feed_forward, as::integer(1, most_feed_forward)),
+             "required", "width inside the feed-forward part (d_ff)"},
+            {"heads", target(&Shape::heads, as::integer(1, most_heads)), "required",
+             "attention heads; divides `hidden`, unless `head_width` is given"},
+            {"vocabulary", target(&Shape::vocabulary, as::integer(1, most_vocabulary)), "required",
+             "tokens in the vocabulary"},
+            {"context", target(&Shape::context, as::integer(1, most_sequence)), "required",
+             "learned positions of gpt2 and bert; the longest sequence of the others"}};
+}
+
+// Keys that published configurations of a family set differently.
+std::vector<JsonKey<TransformerShape>> variant_keys() {
+    using Shape = TransformerShape;
+    return {
+        {"key_value_heads", target(&Shape::key_value_heads, as::integer(1, most_heads)), "`heads`",
+         "llama: heads of keys and values, each shared by as many heads of queries (grouped-query "
+         "attention); divides `heads`"},
+        {"head_width", target(&Shape::head_width, as::integer(1, most_hidden)),
+         "`hidden` / `heads`", "llama, t5: width of one head"},
+        {"attention_bias", target(&Shape::attention_bias, as::boolean()), "false",
+         "llama: the four projections of attention have biases"},
+        {"feed_forward_bias", target(&Shape::feed_forward_bias, as::boolean()), "false",
+         "llama: gate, up and down have biases"},
+        {"query_key_value_bias", target(&Shape::query_key_value_bias, as::boolean()), "false",
+         "llama: the three projections into attention have biases, the one out of it has none "
+         "(Qwen2)"},
+        {"experts", target(&Shape::experts, as::integer(1, most_experts)), "none",
+         "llama: a mixture of experts in place of each feed-forward part (Mixtral), both this and "
+         "the next key. Experts are computed, but their weights are none of the parameters, as "
+         "expert parallelism reduces them among fewer ranks; its exchange of tokens and the "
+         "optimizer's part in them are left out"},
+        {"experts_per_token", target(&Shape::experts_per_token, as::integer(1, most_experts)),
+         "none", "llama: experts that each token goes through; at most `experts`"},
+        {"decoder_layers", target(&Shape::decoder_layers, as::integer(1, most_layers)), "`layers`",
+         "t5: blocks of the decoder, whose sequences are as long as the encoder's"},
+        {"relative_buckets", target(&Shape::relative_buckets, as::integer(1, most_sequence)), "32",
+         "t5: distances that attention tells apart"},
+        {"gated", target(&Shape::gated, as::boolean()), "false",
+         "t5: the feed-forward part is gated, as in version 1.1"},
+        {"tied_embeddings", target(&Shape::tied_embeddings, as::boolean()),
+         "llama false, the others true", "gpt2, llama, t5: the head shares the embedding's table"},
+        {"linear_bias", target(&Shape::linear_bias, as::boolean()), "true",
+         "gpt2: the projections of attention and feed-forward have biases; nanoGPT with "
+         "`bias=False` has neither these nor the next"},
+        {"norm_bias", target(&Shape::norm_bias, as::boolean()), "true",
+         "gpt2: layer norms have biases"},
+        {"hugging_face", target(&Shape::hugging_face, as::boolean()), "false",
+         "gpt2, bert: trained as Hugging Face publishes it: with dropout, and GPT-2's GELU and "
+         "loss in Python. The model names below are"},
+        {"token_types", target(&Shape::token_types, as::integer(1, most_vocabulary)), "2",
+         "bert: segments that have an embedding"},
+        {"bert_head", target(&Shape::bert_head, as::one_of<BertHead>()), "`none`",
+         "bert: what follows the encoder. `none`: BertModel, with its pooler; `masked_lm`: "
+         "BertForMaskedLM, without; `pretraining`: BertForPreTraining, pooler and both heads; "
+         "`sequence_classification` and `next_sentence`: pooler and classifier; "
+         "`token_classification` and `question_answering`: a classifier of every token"},
+        {"labels", target(&Shape::labels, as::integer(1, most_vocabulary)), "2",
+         "bert: classes of the heads that classify"}};
+}
+
+const JsonTable<TransformerShape>& transformer_keys() {
+    static const JsonTable<TransformerShape> table{
         "transformer",
         "A transformer of your own shape",
-        {{"family", family_type(), "required",
-          "whose layers and parameter names; `vit` and `mlp` have shapes of their own"},
-         {"layers", target(&Shape::layers, as::integer(1, most_layers)), "required",
-          "transformer blocks"},
-         {"hidden", target(&Shape::hidden, as::integer(1, most_hidden)), "required",
-          "width of the residual stream (d_model)"},
-         {"feed_forward", target(&Shape::feed_forward, as::integer(1, most_feed_forward)),
-          "required", "width inside the feed-forward part (d_ff)"},
-         {"heads", target(&Shape::heads, as::integer(1, most_heads)), "required",
-          "attention heads; divides `hidden`, unless `head_width` is given"},
-         {"vocabulary", target(&Shape::vocabulary, as::integer(1, most_vocabulary)), "required",
-          "tokens in the vocabulary"},
-         {"context", target(&Shape::context, as::integer(1, most_sequence)), "required",
-          "learned positions of gpt2 and bert; the longest sequence of the others"},
-         {"key_value_heads", target(&Shape::key_value_heads, as::integer(1, most_heads)), "`heads`",
-          "llama: heads of keys and values, each shared by as many heads of queries (grouped-query "
-          "attention); divides `heads`"},
-         {"head_width", target(&Shape::head_width, as::integer(1, most_hidden)),
-          "`hidden` / `heads`", "llama, t5: width of one head"},
-         {"attention_bias", target(&Shape::attention_bias, as::boolean()), "false",
-          "llama: the four projections of attention have biases"},
-         {"feed_forward_bias", target(&Shape::feed_forward_bias, as::boolean()), "false",
-          "llama: gate, up and down have biases"},
-         {"query_key_value_bias", target(&Shape::query_key_value_bias, as::boolean()), "false",
-          "llama: the three projections into attention have biases, the one out of it has none "
-          "(Qwen2)"},
-         {"experts", target(&Shape::experts, as::integer(1, most_experts)), "none",
-          "llama: a mixture of experts in place of each feed-forward part (Mixtral), both this and "
-          "the next key. Experts are computed, but their weights are none of the parameters, as "
-          "expert parallelism reduces them among fewer ranks; its exchange of tokens and the "
-          "optimizer's part in them are left out"},
-         {"experts_per_token", target(&Shape::experts_per_token, as::integer(1, most_experts)),
-          "none", "llama: experts that each token goes through; at most `experts`"},
-         {"decoder_layers", target(&Shape::decoder_layers, as::integer(1, most_layers)), "`layers`",
-          "t5: blocks of the decoder, whose sequences are as long as the encoder's"},
-         {"relative_buckets", target(&Shape::relative_buckets, as::integer(1, most_sequence)), "32",
-          "t5: distances that attention tells apart"},
-         {"gated", target(&Shape::gated, as::boolean()), "false",
-          "t5: the feed-forward part is gated, as in version 1.1"},
-         {"tied_embeddings", target(&Shape::tied_embeddings, as::boolean()),
-          "llama false, the others true", "gpt2, llama, t5: the head shares the embedding's table"},
-         {"linear_bias", target(&Shape::linear_bias, as::boolean()), "true",
-          "gpt2: the projections of attention and feed-forward have biases; nanoGPT with "
-          "`bias=False` has neither these nor the next"},
-         {"norm_bias", target(&Shape::norm_bias, as::boolean()), "true",
-          "gpt2: layer norms have biases"},
-         {"hugging_face", target(&Shape::hugging_face, as::boolean()), "false",
-          "gpt2, bert: trained as Hugging Face publishes it: with dropout, and GPT-2's GELU and "
-          "loss in Python. The model names below are"},
-         {"token_types", target(&Shape::token_types, as::integer(1, most_vocabulary)), "2",
-          "bert: segments that have an embedding"},
-         {"bert_head", target(&Shape::bert_head, as::one_of<BertHead>()), "`none`",
-          "bert: what follows the encoder. `none`: BertModel, with its pooler; `masked_lm`: "
-          "BertForMaskedLM, without; `pretraining`: BertForPreTraining, pooler and both heads; "
-          "`sequence_classification` and `next_sentence`: pooler and classifier; "
-          "`token_classification` and `question_answering`: a classifier of every token"},
-         {"labels", target(&Shape::labels, as::integer(1, most_vocabulary)), "2",
-          "bert: classes of the heads that classify"}},
+        joined(width_keys(), variant_keys()),
         {needs("experts", "experts_per_token"), needs("experts_per_token", "experts")},
         transformer_conditions()};
     return table;

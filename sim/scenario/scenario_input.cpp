@@ -291,7 +291,7 @@ const JsonTable<Variation>& variation_keys() {
     return table;
 }
 
-// Of those that take what is on every rank alone.
+// For readers that take replicated strategies only.
 void refuse_sharding(const JsonPlace& sync, const Scenario& scenario, StrategyKinds kinds) {
     if (kinds == StrategyKinds::all) {
         return;

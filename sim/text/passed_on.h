@@ -1,4 +1,4 @@
-// What files that are passed on say of files and commands. The folders of the machine that they
+// Names of files and commands in files that are passed on. The folders of the machine that they
 // were made on mean nothing to who gets them, and say who made them: they are left out.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Which preset measured all-reduces are most like.
+// The preset that measured all-reduces resemble most.
 #include "sim/link/nearest_preset.h"
 
 #include "sim/link/collective.h"

@@ -225,7 +225,7 @@ TEST_CASE("link files are found beside the file that names them, tiers too") {
     const LinkParameters link = parse(document).link;
     REQUIRE(link.tiers.size() == 2);
     CHECK(link.tiers[1].name == "o");
-    // What the hierarchical link leaves out it takes from its tiers.
+    // The hierarchical link takes from its tiers what it leaves out.
     CHECK(link.host_issue == duration_from_us(7));
     CHECK(link.interference == constant_interference({1'250'000, 1'500'000}));
     CHECK(link.copy_bandwidth == BytesPerSecond{5'000'000'000});
@@ -264,7 +264,7 @@ TEST_CASE(
     CHECK(lacks_interference(parse(document).link));
     document["cluster"]["link"]["inter"]["interference"] = "none";
     CHECK_FALSE(lacks_interference(parse(document).link));
-    // Who measured one tier knows something.
+    // A measurement of one tier is knowledge.
     document["cluster"]["link"]["inter"].erase("interference");
     document["cluster"]["link"]["intra"]["interference"] = {{"compute_slowdown", 1.5},
                                                             {"communication_slowdown", 2}};
@@ -873,12 +873,12 @@ TEST_CASE("a hierarchical link has of its tiers the costlier interference of eac
           Interference{2'000'000, 3'000'000});
     CHECK(interference_for(CollectiveKind::reduce_scatter, inherited, {1}) ==
           Interference{2'000'000, 1'000'000});
-    // What the link says itself counts in place of all that tiers have.
+    // The link's own values replace those of its tiers.
     document["cluster"]["link"]["interference"] = "none";
     CHECK_FALSE(interferes(parse(document).link));
 }
 
-// Of every kind what the link has of all collectives.
+// Every kind uses the values of all collectives.
 void measure_alike(LinkParameters& link) {
     for (OwnNumbers* own : {&link.all_gather, &link.reduce_scatter}) {
         *own = {.segments = link.segments,

@@ -167,7 +167,7 @@ def limit(machine, what):
     return table[row][column]
 
 
-# Of trees, from 64 bytes on, for each doubling.
+# For trees, from 64 bytes on, for each doubling.
 TREE_SHARE = {
     "LL": "1 1 1 1 .9 .8 .7 .7 .7 .7 .6 .5 .4 .4 .5 .6 .7 .8 .9 1 1 1 1 1",
     "LL128": "1 1 1 1 1 .9 .8 .8 .8 .7 .6 .6 .6 .6 .6 .6 .8 .9 .9 .9 .9 1 1 1",
