@@ -110,7 +110,7 @@ constexpr std::array<CommandEntry, 14> commands{{
 }};
 
 constexpr std::string_view program_text =
-    R"(  bucketwise --version          versions, for a bug report
+    R"(  bucketwise --version        versions, for a bug report
 
 examples:
   bucketwise predict resnet50 --ranks 8 --link nvlink-h100-8

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <numeric>
 #include <string_view>
 
 #include <fmt/format.h>
@@ -256,36 +255,28 @@ double value_of(const ObservedSteps& first, Unknown parameter) {
     const LinkParameters& link = input.link;
     const Segment segment =
         link.segments.empty() ? link.tiers.at(1).segments.back() : link.segments.back();
-    switch (parameter) {
-        case bandwidth:
-            return to_gb_per_s(segment.bandwidth);
-        case latency:
-            return to_us(segment.latency);
-        case computing:
-            break;
+    if (parameter == bandwidth) {
+        return to_gb_per_s(segment.bandwidth);
     }
-    const auto sum = [](Duration time, const TimedOperation& operation) {
-        return operation.order.is_beside() ? time : time + operation.device;
+    if (parameter == latency) {
+        return to_us(segment.latency);
+    }
+    Duration time{0};
+    const auto add = [&](const std::vector<TimedOperation>& pass) {
+        for (const TimedOperation& operation : pass) {
+            time += operation.order.is_beside() ? Duration{0} : operation.device;
+        }
     };
-    const Workload& workload = input.workload;
-    Duration time =
-        std::accumulate(workload.backward.begin(), workload.backward.end(), Duration{0}, sum);
+    add(input.workload.backward);
     if (first.part == ObservedPart::step) {
-        time = std::accumulate(workload.forward.begin(), workload.forward.end(), time, sum);
+        add(input.workload.forward);
     }
     return to_ms(time);
 }
 
 std::string name_of(Unknown parameter, ObservedPart part) {
-    switch (parameter) {
-        case bandwidth:
-            return "bandwidth_gb_per_s";
-        case latency:
-            return "latency_us";
-        case computing:
-            break;
-    }
-    return part == ObservedPart::step ? "forward_and_backward_ms" : "backward_ms";
+    const char* time = part == ObservedPart::step ? "forward_and_backward_ms" : "backward_ms";
+    return std::array{time, "bandwidth_gb_per_s", "latency_us"}.at(parameter);
 }
 
 // The largest relative standard error of an identifiable parameter.
@@ -327,10 +318,6 @@ void set_link_errors(LinkParameters& link, const FittedFactors& relative_error,
             .correlation = std::clamp(correlation, -1.0, 1.0)};
     });
 }
-
-}  // namespace
-
-namespace {
 
 // The parameters that the steps determine, at the best machine.
 struct Identified {
@@ -379,6 +366,24 @@ void add_caveats(InverseFit& fit) {
     for (const std::string& warning : fit.warnings) {
         fit.link.caveats.push_back({.text = warning});
     }
+}
+
+// A number, or all of a list.
+void scale_key(Json& object, const char* key, double factor) {
+    if (object.contains(key)) {
+        for (Json& value : object[key]) {
+            value = factor * value.get<double>();
+        }
+    }
+}
+
+// One by one, as totals would lose the host's launch of each. Where the host is the device, an
+// operation's time contains its launch.
+Json times_us(const Workload& workload, const std::vector<TimedOperation>& pass, double factor) {
+    return json_list(pass, [&](const TimedOperation& operation) {
+        const Duration launch = workload.host_is_device ? operation.host : Duration{0};
+        return factor * to_us(operation.device) + to_us(launch);
+    });
 }
 
 }  // namespace
@@ -432,28 +437,6 @@ InverseFit fit_to_steps(const std::vector<ObservedSteps>& observed, const Progre
     add_caveats(fit);
     return fit;
 }
-
-namespace {
-
-// A number, or all of a list.
-void scale_key(Json& object, const char* key, double factor) {
-    if (object.contains(key)) {
-        for (Json& value : object[key]) {
-            value = factor * value.get<double>();
-        }
-    }
-}
-
-// One by one, as totals would lose the host's launch of each. Where the host is the device, an
-// operation's time contains its launch.
-Json times_us(const Workload& workload, const std::vector<TimedOperation>& pass, double factor) {
-    return json_list(pass, [&](const TimedOperation& operation) {
-        const Duration launch = workload.host_is_device ? operation.host : Duration{0};
-        return factor * to_us(operation.device) + to_us(launch);
-    });
-}
-
-}  // namespace
 
 Json fitted_scenario(Json document, const Scenario& scenario, ObservedPart part,
                      const InverseFit& fit) {

@@ -58,7 +58,7 @@ NumberRange allowed_range(GpuFactor factor) {
                : NumberRange{1e-3, 1.5};
 }
 
-// The factors of a prior that are given; or no prior, where what replaces it is.
+// The given factors of a prior; or no prior, where given efficiencies or a launch replace it.
 void read_prior(const JsonObject& object, Device& device) {
     if (device.host_is_device || object.has("compute_efficiency") ||
         object.has("memory_efficiency") || object.has("launch_us")) {

@@ -30,7 +30,7 @@ struct GraphBody {
     std::size_t lanes = 0;
     std::size_t slots = 0;
     std::deque<GraphNode> nodes;  // as issued
-    // Signals the end of the last graph; by graphs and executables.
+    // Signals the end of the last graph; counts graphs and executables.
     mutable std::vector<std::shared_ptr<void>> held = {};
     mutable int holders = 0;
 

@@ -32,7 +32,7 @@ T* alias(T* device_pointer) {
     return static_cast<T*>(const_cast<void*>(alias_of(device_pointer)));
 }
 
-// The limit in a communicator's configuration; NCCL_CONFIG_UNDEF_INT if unset.
+// The configured limit of a communicator; NCCL_CONFIG_UNDEF_INT where it did not say.
 struct CtaRange {
     int min = 0;
     int max = 0;

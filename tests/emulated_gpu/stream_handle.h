@@ -1,4 +1,4 @@
-// The handle of a stream, and the list of all. Operations on streams: stream.h, capture.h.
+// A stream as calls name it, and all that there are. Its operations: stream.h, capture.h.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Compares installed frameworks with their recordings: a part of each recording is made anew.
+"""Checks the installed frameworks against their recordings: makes a part of each recording anew and compares.
 
 usage: check_recorded.py
 
 DeepSpeed and Megatron core with one model each, PyTorch's memory of gradients and buckets, and what Accelerate hands on.
-Packages that are missing or differ in version from the recording are left out by name; with nothing left the exit code
-is 77.
+A framework that is not installed, or in another version than recorded, is left out by name; with nothing left the exit
+code is 77.
 """
 
 import importlib.metadata

@@ -1,4 +1,4 @@
-// The arithmetic of an all-reduce.
+// The arithmetic of an all-reduce on its elements.
 #pragma once
 
 #include <nccl.h>

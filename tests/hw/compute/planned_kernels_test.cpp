@@ -1,4 +1,4 @@
-// A device that only notes the kernels of an operation, in order.
+// The requests to a device for each operation, in order: a device that only takes notes.
 #include <string>
 #include <utility>
 #include <variant>

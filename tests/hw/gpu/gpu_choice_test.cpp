@@ -1,4 +1,4 @@
-// The GPU of each rank, and the needs of several ranks on one. These tests need no GPU.
+// The choice of a rank's GPU, and the settings of several ranks on one. Nothing here needs a GPU.
 #include <algorithm>
 #include <string>
 

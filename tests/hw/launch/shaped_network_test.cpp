@@ -453,8 +453,8 @@ void check_devices_go_with(const std::function<bool()>& become) {
         return told;
     });
     wait_for_byte(built.read);
-    // Rank 0's namespace stays, as long as this holds it. The switch's namespace ends, and its
-    // links with it.
+    // Rank 0's namespace stays, as long as this holds it. The switch's namespace does not, and
+    // takes the links with it.
     const NamespacesOf rank(builder);
     const ::pid_t watcher = start_child([&] { return link_vanishes(rank, watching.write.get()); });
     wait_for_byte(watching.read);

@@ -1,4 +1,4 @@
-// Selects the operations beside all-reduces, from made-up intervals, without a GPU.
+// The operations that count beside collectives: intervals made up, no GPU.
 #include <vector>
 
 #include "hw/nccl/contention.h"

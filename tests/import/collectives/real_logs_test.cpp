@@ -14,6 +14,7 @@
 #include "tests/catch.h"
 #include "tests/contains.h"
 #include "tests/import/source/text_source.h"
+#include "tests/shell_line.h"
 
 namespace bucketwise {
 namespace {
@@ -24,8 +25,19 @@ using Numbers = std::vector<std::int64_t>;
 // A layer of 512 x 512 weights and 512 biases.
 constexpr std::int64_t layer = 512 * 512 + 512;
 
+// A pickle as the JSON that the shipped script makes of it.
 ByteSource real_log(const std::string& name) {
-    std::ifstream stream(BUCKETWISE_TEST_DATA_DIR "/traces/" + name, std::ios::binary);
+    const std::string path = BUCKETWISE_TEST_DATA_DIR "/traces/" + name;
+    if (name.find(".pickle") != std::string::npos) {
+        const std::string script =
+            BUCKETWISE_TEST_DATA_DIR "/../../import/flight_recorder/pickle_to_json.py";
+        return text_source(
+            testing::run_in_shell("gzip -dc '" + path + "' > /tmp/$PPID.pickle; python3 '" +
+                                  script + "' /tmp/$PPID.pickle; rm -f /tmp/$PPID.pickle")
+                .output,
+            1 << 16);
+    }
+    std::ifstream stream(path, std::ios::binary);
     REQUIRE(stream);
     const std::string bytes{std::istreambuf_iterator<char>(stream), {}};
     return inflated(text_source(bytes, 1 << 16), name);

@@ -152,7 +152,7 @@ TEST_CASE("a prediction with a preset says what its ends would change") {
         CHECK(end.best.step() == least);
     }
     const std::string text = text_report(scenario, prediction, {}, {.link = ends});
-    CHECK(text.find("roce-100g is a preset, a prior, not a measurement") != std::string::npos);
+    CHECK(text.find("roce-100g is a preset, not a measurement") != std::string::npos);
     CHECK(text.find("at its slow end") != std::string::npos);
     const Json json = to_json(scenario, prediction, {}, {.link = ends});
     CHECK(json["link_preset"]["name"] == "roce-100g");

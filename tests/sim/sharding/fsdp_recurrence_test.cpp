@@ -1,5 +1,5 @@
-// FSDP2's rules once more, as moments of streams in the order of PyTorch's hooks, against the
-// program and the engine. It shares only the input with the code it checks.
+// FSDP2's rules as moments of streams, in the order that PyTorch's hooks touch them, against the
+// program and the engine. The test shares only the input with the code that it checks.
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -194,7 +194,7 @@ class Recurrence {
 
     // --- a micro-step ---
 
-    // The order of forward: the groups, and their operations.
+    // Groups and their operations in the order of forward.
     struct Visit {
         int group = 0;
         std::size_t first = 0;

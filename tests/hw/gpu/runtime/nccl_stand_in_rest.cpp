@@ -1,5 +1,5 @@
-// With nccl_stand_in.cpp, a library with every NCCL function of the program. All of them fail: it
-// is to be found, not used.
+// With nccl_stand_in.cpp, a library that has every NCCL function of the program. All of them fail:
+// it is to be found, not to be used.
 extern "C" {
 #define BUCKETWISE_FAILS(function) \
     int function();                \

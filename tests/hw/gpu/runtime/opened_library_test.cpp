@@ -1,5 +1,5 @@
-// The program without libraries for GPUs, or with wrong ones under their names. These tests need no
-// GPU.
+// The program where libraries for GPUs are missing, or are not what they are called. Nothing here
+// needs a GPU.
 #include "hw/gpu/runtime/opened_library.h"
 
 #include <cublas_v2.h>
@@ -94,7 +94,7 @@ TEST_CASE("a library that lacks a function is refused by the name of the functio
     CHECK(contains(version.output, why));
 }
 
-// Two libraries on a machine have the same name: a bug report says which it was.
+// Two libraries on a machine may have one name: a bug report tells which it was.
 TEST_CASE("the version of the program says which NCCL it has found, and where", "[program]") {
     const Outcome version =
         run({program, "--version"}, with_libraries_of(BUCKETWISE_STAND_INS "/whole"));
