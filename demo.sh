@@ -18,12 +18,17 @@ if [[ -z "$folder" ]]; then
     rm -rf "$folder"
 fi
 
-quietly() {
-    local log
+source tools/progress.sh
+quietly() {  # LABEL COMMAND...
+    local log status
     log=$(mktemp)
-    if ! "$@" > "$log" 2>&1 < /dev/null; then
+    set +e
+    run_with_progress "$1" "$log" "${@:2}"
+    status=$?
+    set -e
+    if ((status != 0)); then
         cat "$log" >&2
-        echo "demo.sh: failed: $*" >&2
+        echo "demo.sh: failed: ${*:2}" >&2
         rm -f "$log"
         exit 1
     fi
@@ -33,20 +38,22 @@ quietly() {
 echo "1/4 installing what is missing"
 tools/install_dependencies.sh --run-only
 
-echo "2/4 building bucketwise in $build, some three minutes on two cores"
-# Neither tests nor benchmarks, so that nothing has to be installed for them.
-quietly cmake -S . -B "$build" -G Ninja -D CMAKE_BUILD_TYPE=Release \
-    -D BUCKETWISE_BUILD_TESTS=OFF -D BUCKETWISE_BUILD_BENCHMARKS=OFF
-quietly cmake --build "$build" --target bucketwise
+echo "2/4 building bucketwise in $build, some two minutes on two cores"
+# Only the parts that the demonstration needs.
+quietly configuring cmake -S . -B "$build" -G Ninja -D CMAKE_BUILD_TYPE=Release -D BUCKETWISE_CUDA=OFF \
+    -D BUCKETWISE_BENCHES=OFF -D BUCKETWISE_BUILD_TESTS=OFF -D BUCKETWISE_BUILD_BENCHMARKS=OFF
+quietly building cmake --build "$build" --target bucketwise
 
 echo "3/4 $build/cli/bucketwise predict $scenario"
 echo
 "$build/cli/bucketwise" predict "$scenario"
 
-# On a link as fast as memory no cap matters much. Whether there can be a slower one is seen by trying.
+# On a link as fast as memory no cap matters much. A trial shows whether this machine allows a slower one.
 link=(--link-rate 1gbit)
-try=("$build/cli/bucketwise" bench allreduce --ranks 2 --bytes 4KiB --rounds 1 "${link[@]}")
-if ! why=$("${try[@]}" 2>&1 > "$build/allreduce.txt" < /dev/null); then
+rm -f "$build/trial.jsonl"
+try=("$build/cli/bucketwise" measure scenarios/two_buckets.json --protocols allreduce --bytes 4KiB --rounds 1
+     "${link[@]}" -o "$build/trial.jsonl")
+if ! why=$("${try[@]}" 2>&1 > "$build/trial.txt" < /dev/null); then
     link=()
     echo
     echo "No link of 1 Gbit/s here, so the ranks talk over loopback, where caps hardly matter:"

@@ -1,10 +1,12 @@
-// The published systems, each a subcommand of `bucketwise bench`: what runs it and what describes
-// it.
+// The published systems, each a subcommand of `bucketwise bench`.
 #pragma once
 
 #include "cli/shell/command_help.h"
 
 namespace bucketwise {
+
+// `bucketwise bench`: empty where the build leaves the published systems out.
+extern const CommandGroup bench_group;
 
 int run_bench_allreduce(const CommandLine& line);
 int run_bench_allgather(const CommandLine& line);

@@ -13,8 +13,7 @@
 
 #include "calibrate/gate/baseline.h"
 #include "calibrate/gate/gate.h"
-#include "cli/check_report.h"
-#include "cli/checked_cases.h"
+#include "cli/check.h"
 #include "cli/commands.h"
 #include "cli/shell/exit_codes.h"
 #include "cli/shell/files.h"

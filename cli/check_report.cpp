@@ -1,4 +1,4 @@
-#include "cli/check_report.h"
+#include "cli/check.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "cli/checked_cases.h"
+#include "cli/check.h"
 
 #include <algorithm>
 #include <iterator>

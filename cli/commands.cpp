@@ -89,34 +89,6 @@ examples:
 )",
                                     .commands = import_entries};
 
-constexpr std::array<CommandEntry, 8> bench_entries{{
-    {"allreduce", "time, memory and exactness of all-reduces, by algorithm, size and ranks",
-     bench_allreduce_help, nullptr, run_bench_allreduce},
-    {"allgather", "the same for all-gathers", bench_allgather_help, nullptr, run_bench_allgather},
-    {"reducescatter", "the same for reduce-scatters", bench_reducescatter_help, nullptr,
-     run_bench_reducescatter},
-    {"bucketed", "bucket sizes by sequence lengths and batch sizes (CS336)", bench_bucketed_help,
-     nullptr, run_bench_bucketed},
-    {"compare-ddp", "DistributedDataParallel beside Python reductions (PyTorch's ddp/compare)",
-     bench_compare_ddp_help, nullptr, run_bench_compare_ddp},
-    {"ddp-strategies", "naive, flat and overlapped synchronisation (CS336)",
-     bench_ddp_strategies_help, nullptr, run_bench_ddp_strategies},
-    {"syncbn", "a BatchNorm layer synchronised over ranks, by implementation, batch and width",
-     bench_syncbn_help, nullptr, run_bench_syncbn},
-    {"training", "a data-parallel training run, simulated and real", bench_training_help, nullptr,
-     run_bench_training},
-}};
-constexpr CommandGroup bench_group{.name = "bench",
-                                   .wants = "what to measure",
-                                   .usage = "bench WHAT [OPTIONS]",
-                                   .explanation = "Measures on real ranks; most simulate too.",
-                                   .text = R"(
-examples:
-  bucketwise bench allreduce
-  bucketwise bench ddp-strategies scenarios/cs336_ddp.json --simulate
-)",
-                                   .commands = bench_entries};
-
 // --- all of them ---
 
 constexpr std::array<CommandEntry, 14> commands{{
@@ -138,7 +110,7 @@ constexpr std::array<CommandEntry, 14> commands{{
 }};
 
 constexpr std::string_view program_text =
-    R"(  bucketwise --version          versions, for a bug report
+    R"(  bucketwise --version        versions, for a bug report
 
 examples:
   bucketwise predict resnet50 --ranks 8 --link nvlink-h100-8

@@ -39,7 +39,8 @@ constexpr std::string_view zsh_completion = R"(#compdef bucketwise
 # zsh completion of bucketwise
 _bucketwise() {
     local -a offered=("${(@f)$(bucketwise complete "${(@Q)words[2,CURRENT]}" 2> /dev/null)}")
-    compadd -M 'r:|[,/]=*' -- ${offered:#}
+    compadd -S '' -- ${(M)offered:#*/}
+    compadd -- ${offered:#(|*/)}
 }
 if [[ $funcstack[1] == _bucketwise ]]; then _bucketwise "$@"; else compdef _bucketwise bucketwise; fi
 )";

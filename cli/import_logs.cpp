@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -12,14 +13,17 @@
 
 #include "cli/commands.h"
 #include "cli/imported_model.h"
+#include "cli/python_script.h"
 #include "cli/shell/exit_codes.h"
 #include "cli/shell/file_kind.h"
 #include "cli/shell/files.h"
 #include "import/chakra/chakra_trace.h"
 #include "import/collectives/log_import.h"
 #include "import/flight_recorder/flight_recorder.h"
+#include "import/source/byte_source.h"
 #include "import/source/findings.h"
 #include "import/source/inflate.h"
+#include "sim/base/error.h"
 #include "sim/base/json_input.h"
 #include "sim/report/number_text.h"
 #include "sim/report/verdict.h"
@@ -47,7 +51,8 @@ examples:
 
 A dump is the pickle that PyTorch writes when a collective times out, or the result of _dump_nccl_trace() or
 _dump_fr_trace() of torch._C._distributed_c10d, as a pickle or JSON, with TORCH_FR_BUFFER_SIZE set. With
-TORCH_NCCL_ENABLE_TIMING it holds the times of collectives, and no --link is needed.
+TORCH_NCCL_ENABLE_TIMING it holds the times of collectives, and no --link is needed. python3 reads the pickle; without
+Python, give JSON.
 )";
 
 struct LogOptions {
@@ -90,6 +95,36 @@ std::string log_verdict(const Json& scenario, const std::string& output) {
     }
     return reasons.empty() ? fmt::format("Predict with it: bucketwise predict {}.", output)
                            : withheld_text(reasons);
+}
+
+// A pickle goes through Python; JSON is read directly.
+CollectiveLog read_dump(ByteSource source, const std::string& file) {
+    constexpr char pickle_begins = '\x80';
+    Peeked dump = peeked(std::move(source), 1);
+    if (!dump.begin.starts_with(pickle_begins)) {
+        return read_flight_recorder(std::move(dump.all), file);
+    }
+    constexpr std::size_t longest = std::size_t{256} << 20;
+    std::string pickle;
+    std::string block(std::size_t{1} << 20, '\0');
+    while (const std::size_t count = dump.all(block.data(), block.size())) {
+        pickle.append(block, 0, count);
+        if (pickle.size() > longest) {
+            throw InputError(file, "", "a dump of at most 256 MiB", "a longer one");
+        }
+    }
+    const ScriptRun read = run_script("import/flight_recorder/pickle_to_json.py", {}, pickle);
+    if (read.failure) {
+        throw InputError(file, "", "a dump that python3 can read, or the same as JSON",
+                         *read.failure);
+    }
+    return read_flight_recorder(
+        [left = std::string_view(read.output)](char* buffer, std::size_t size) mutable {
+            const std::size_t count = left.copy(buffer, size);
+            left.remove_prefix(count);
+            return count;
+        },
+        file);
 }
 
 using LogReader = std::function<CollectiveLog(ByteSource source, const std::string& file)>;
@@ -152,7 +187,7 @@ CommandHelp import_flight_recorder_help() {
             .required = {"dumps", "output"},
             .wants = "dumps, and -o with a file to write",
             .run = [o](const CommandLine&) {
-                return import_log_files(*o, FileKind::flight_recorder, read_flight_recorder);
+                return import_log_files(*o, FileKind::flight_recorder, read_dump);
             }};
 }
 

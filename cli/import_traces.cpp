@@ -24,12 +24,11 @@
 #include "import/nsys/export_database.h"
 #include "import/replay/replay.h"
 #include "import/replay/trace_advice.h"
-#include "import/replay/trace_caveats.h"
 #include "import/replay/trace_comparison.h"
 #include "import/replay/trace_import.h"
 #include "import/replay/trace_link.h"
+#include "import/source/byte_source.h"
 #include "import/source/inflate.h"
-#include "import/source/read_ahead.h"
 #include "sim/base/transformed.h"
 #include "sim/report/number_text.h"
 #include "sim/scenario/scenario.h"
@@ -115,7 +114,7 @@ int import_traces(const TraceOptions& options, const std::string& words, FileKin
     if (!options.compare.empty()) {
         const TraceImport after =
             import_trace(read({options.compare}), {.model = request.model, .ranks = request.ranks});
-        text = comparison_text(imported.summary, imported.file, after.summary, after.file);
+        text = comparison_text(imported.summary, after.summary);
     }
     if (options.output.empty()) {
         write_outputs({}, text);
@@ -126,7 +125,7 @@ int import_traces(const TraceOptions& options, const std::string& words, FileKin
     state_caveats(replayed, imported);
     std::vector<OutputText> outputs{{options.output, json_text(imported.scenario)}};
     if (!options.trace.empty()) {
-        const TraceProcess traced = traced_process(imported.typical, imported.file);
+        const TraceProcess traced = traced_process(imported);
         outputs.push_back(
             {options.trace,
              imported.sharding

@@ -92,7 +92,7 @@ CommandHelp measure_help() {
     return {.usage = {"bucketwise measure SCENARIO -o FILE [OPTIONS]"},
             .options = measuring_options(
                 *o, "file to append measurements to, one JSON object per line",
-                "such as 2min: measure for so long; every round goes to the caps between which "
+                "how long to measure, such as 2min; every round goes to the caps between which "
                 "nothing is decided yet; instead of --rounds"),
             .text = measure_text,
             .arguments = scenarios(),

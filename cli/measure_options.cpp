@@ -68,7 +68,7 @@ std::vector<OptionText> measuring_rows(MeasureRequest& o, const char* output_tex
          "nccl: numbers of thread blocks to measure contention with; default: 2,8,32",
          {o.contention_ctas, ListOf{cta_numbers}}},
         {"rounds",
-         "most rounds, each measuring everything once; one more round warms up",
+         "most rounds; each measures everything once, and one more warms up",
          {o.rounds, WholeNumbers{1, most_rounds}, "10"}},
         {"time", time_text, {o.time_s, TimeInSeconds{.least = 1, .most = 7 * 86400}}},
         {"seed", "seed of the order within each round", {o.seed, read_seed, "1"}},

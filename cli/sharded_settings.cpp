@@ -6,7 +6,7 @@
 
 #include "cli/shell/option_values.h"
 #include "hw/measure/measurer.h"
-#include "hw/rank/sharded_calls.h"
+#include "hw/rank/replayed_step.h"
 #include "sim/base/transformed.h"
 #include "sim/sharding/modules.h"
 
@@ -53,8 +53,8 @@ bool does_the_same(const ShardingRequest& a, const ShardingRequest& b, const Sce
     const auto replay = [&](const ShardingRequest& request) {
         return sharded_replay(sharded_replay_input(scenario, request, true));
     };
-    const ShardedReplay of_a = replay(a);
-    const ShardedReplay of_b = replay(b);
+    const ReplayedStep of_a = replay(a);
+    const ReplayedStep of_b = replay(b);
     return of_a.program == of_b.program && of_a.calls == of_b.calls && of_a.moves == of_b.moves;
 }
 

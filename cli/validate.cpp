@@ -20,8 +20,8 @@
 #include "cli/deciding_rounds.h"
 #include "cli/measure.h"
 #include "cli/measured_files.h"
-#include "cli/plots.h"
 #include "cli/prediction.h"
+#include "cli/python_script.h"
 #include "cli/ranks/measurement_file.h"
 #include "cli/shell/files.h"
 #include "cli/shell/read_files.h"
@@ -261,7 +261,8 @@ CommandHelp validate_help() {
     return {.usage = {"bucketwise validate SCENARIO -o FOLDER [OPTIONS]"},
             .options = measuring_options(
                 *o, "folder for all files; made if it is missing, and empty unless --resume",
-                "such as 2min: end after so long; every round goes to the caps between which "
+                "how long the validation takes, such as 2min; every round goes to the caps between "
+                "which "
                 "nothing is decided yet, and it ends early once all is; default: 3min, unless "
                 "--rounds is given"),
             .text = validate_text,

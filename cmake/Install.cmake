@@ -22,6 +22,8 @@ endif()
 install(TARGETS bucketwise RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT program)
 install(DIRECTORY scenarios plots DESTINATION ${CMAKE_INSTALL_DATADIR}/bucketwise COMPONENT program
         PATTERN __pycache__ EXCLUDE)
+install(FILES import/flight_recorder/pickle_to_json.py COMPONENT program
+        DESTINATION ${CMAKE_INSTALL_DATADIR}/bucketwise/import/flight_recorder)
 install(FILES README.md CHANGELOG.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR})
 

@@ -32,6 +32,7 @@ mkdir -p "$folder/lib"
 cp "${programs[@]}" "$folder/"
 strip "$folder"/bucketwise*
 cp -r plots scenarios "$folder/"
+install -D --mode=644 -t "$folder/import/flight_recorder" import/flight_recorder/pickle_to_json.py
 mkdir "$folder/results"
 cp results/run_gpu.sh "$folder/results/"
 

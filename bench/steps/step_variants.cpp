@@ -107,8 +107,7 @@ std::vector<StepSamples> measure_steps(const std::vector<StepVariant>& variants,
         device->calibrate();
         for (std::int64_t step = -1; step < steps; ++step) {
             session.control().barrier();
-            const StepTrace trace = device->run(replayed.program, replayed.sync, replayed.plan,
-                                                next_step++, Communicate::yes);
+            const StepTrace trace = device->run(replayed, next_step++, Communicate::yes);
             const auto by_rank = session.gather(numbers_of(replayed.program, trace));
             if (step >= 0 && session.is_first()) {
                 by_variant[item].push_back(slowest(by_rank));

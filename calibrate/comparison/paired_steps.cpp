@@ -41,10 +41,6 @@ PairedSteps::PairedSteps(const std::vector<std::vector<std::optional<double>>>& 
     }
 }
 
-std::int64_t PairedSteps::rounds_of(std::size_t plan) const {
-    return rounds_of(plan, plan);
-}
-
 std::int64_t PairedSteps::rounds_of(std::size_t plan, std::size_t other) const {
     std::int64_t rounds = 0;
     for (std::size_t round = 0; round < logs_.front().size(); ++round) {

@@ -32,7 +32,6 @@ class PairedSteps {
     explicit PairedSteps(const std::vector<std::vector<std::optional<double>>>& step_us);
 
     [[nodiscard]] std::size_t plans() const { return logs_.size(); }
-    [[nodiscard]] std::int64_t rounds_of(std::size_t plan) const;
     // The number of rounds that measured both.
     [[nodiscard]] std::int64_t rounds_of(std::size_t plan, std::size_t other) const;
 

@@ -1,6 +1,7 @@
 #include "calibrate/comparison/step_comparison.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <map>
 #include <numeric>
@@ -240,39 +241,39 @@ void remove_interference(LinkParameters& link) {
     link.reduce_scatter.interference.clear();
 }
 
-ChangedMachine best_of(const std::string& change, const StepInput& input, const Scenario& scenario,
-                       const std::vector<CapComparison>& points) {
-    Evaluator evaluator(input, scenario.sync);
-    ChangedMachine result;
-    result.change = change;
-    for (const CapComparison& point : points) {
-        const Evaluation evaluation = evaluator.evaluate(point.measured.asked_cap());
-        const double ms = to_ms(evaluation.times.step());
-        if (&point == &points.front() || ms < result.step_ms) {
-            result.step_ms = ms;
-            result.cap = point.measured.cap;
-        }
-    }
-    return result;
-}
-
+// Each change at its own best of these caps.
 std::vector<ChangedMachine> what_if(const StepInput& input, const Scenario& scenario,
                                     const std::vector<CapComparison>& points) {
-    StepInput faster = input;
-    scale_bandwidth(faster.link, 2);
-    StepInput prompt = input;
-    remove_latency(prompt.link);
-    StepInput undisturbed = input;
-    remove_interference(undisturbed.link);
-    StepInput alone = input;
-    alone.group = {};  // one rank communicates with nobody
-    remove_latency(alone.link);
-    remove_interference(alone.link);
-    return {best_of("as it is", input, scenario, points),
-            best_of("twice the bandwidth", faster, scenario, points),
-            best_of("no latency", prompt, scenario, points),
-            best_of("no interference", undisturbed, scenario, points),
-            best_of("free communication", alone, scenario, points)};
+    struct Change {
+        const char* name;
+        void (*make)(StepInput& input);
+    };
+    constexpr std::array<Change, 5> changes{
+        {{"as it is", [](StepInput& /*input*/) {}},
+         {"twice the bandwidth", [](StepInput& faster) { scale_bandwidth(faster.link, 2); }},
+         {"no latency", [](StepInput& prompt) { remove_latency(prompt.link); }},
+         {"no interference", [](StepInput& calm) { remove_interference(calm.link); }},
+         {"free communication", [](StepInput& alone) {
+              alone.group = {};  // one rank communicates with nobody
+              remove_latency(alone.link);
+              remove_interference(alone.link);
+          }}}};
+    std::vector<ChangedMachine> results;
+    for (const auto& [name, make] : changes) {
+        StepInput changed = input;
+        make(changed);
+        Evaluator evaluator(changed, scenario.sync);
+        ChangedMachine& result = results.emplace_back();
+        result.change = name;
+        for (const CapComparison& point : points) {
+            const double ms = to_ms(evaluator.evaluate(point.measured.asked_cap()).times.step());
+            if (&point == &points.front() || ms < result.step_ms) {
+                result.step_ms = ms;
+                result.cap = point.measured.cap;
+            }
+        }
+    }
+    return results;
 }
 
 // --- pictures ---

@@ -131,32 +131,38 @@ Json calibrated_scenario(Json document, const Calibration& calibration) {
     return document;
 }
 
+namespace {
+
+Json point_json(const LinkResidual& residual) {
+    return {{"ranks", residual.point.ranks},
+            {"bytes", residual.point.size.count},
+            {"samples", residual.point.samples},
+            {"median_us", residual.point.median_us},
+            {"standard_error_us", residual.point.standard_error_us},
+            {"fitted_us", residual.fitted_us},
+            {"relative_residual", residual.relative()},
+            {"segment", residual.segment},
+            {"dropped", residual.dropped}};
+}
+
+Json slowdown_json(const InterferencePoint& point) {
+    Json json{{"bytes", point.size.count},
+              {"rounds", point.rounds},
+              {"communication_slowdown", point.communication.factor},
+              {"communication_standard_error", point.communication.error}};
+    if (point.compute) {
+        json["compute_slowdown"] = point.compute->factor;
+        json["compute_standard_error"] = point.compute->error;
+    }
+    add_optional(json, "ctas", point.ctas);
+    add_optional(json, "products_slowdown", point.apart.products);
+    add_optional(json, "rest_slowdown", point.apart.rest);
+    return json;
+}
+
+}  // namespace
+
 Json fit_json(const Calibration& calibration) {
-    const auto point_json = [](const LinkResidual& residual) {
-        return Json{{"ranks", residual.point.ranks},
-                    {"bytes", residual.point.size.count},
-                    {"samples", residual.point.samples},
-                    {"median_us", residual.point.median_us},
-                    {"standard_error_us", residual.point.standard_error_us},
-                    {"fitted_us", residual.fitted_us},
-                    {"relative_residual", residual.relative()},
-                    {"segment", residual.segment},
-                    {"dropped", residual.dropped}};
-    };
-    const auto slowdown_json = [](const InterferencePoint& point) {
-        Json json{{"bytes", point.size.count},
-                  {"rounds", point.rounds},
-                  {"communication_slowdown", point.communication.factor},
-                  {"communication_standard_error", point.communication.error}};
-        if (point.compute) {
-            json["compute_slowdown"] = point.compute->factor;
-            json["compute_standard_error"] = point.compute->error;
-        }
-        add_optional(json, "ctas", point.ctas);
-        add_optional(json, "products_slowdown", point.apart.products);
-        add_optional(json, "rest_slowdown", point.apart.rest);
-        return json;
-    };
     Json json{{"link", link_json(calibration.link)},
               {"all_reduce", json_list(calibration.link_fit.residuals, point_json)},
               {"interference", json_list(calibration.interference.points, slowdown_json)},

@@ -288,26 +288,6 @@ std::optional<HostCost> host_cost(const std::vector<double>& samples_us) {
     return HostCost{.time = duration_from_us(median(samples_us)), .spread = spread(samples_us)};
 }
 
-std::optional<HostCost> launch_cost(const std::vector<const ComputeRecord*>& records) {
-    std::vector<double> samples;
-    for (const ComputeRecord* record : records) {
-        for (const auto* pass : {&record->forward_launches_us, &record->backward_launches_us}) {
-            samples.insert(samples.end(), pass->begin(), pass->end());
-        }
-    }
-    return host_cost(samples);
-}
-
-std::optional<HostCost> graph_launch_cost(const std::vector<const ComputeRecord*>& records) {
-    std::vector<double> samples;
-    for (const ComputeRecord* record : records) {
-        if (record->graph_launch_us) {
-            samples.push_back(*record->graph_launch_us);
-        }
-    }
-    return host_cost(samples);
-}
-
 std::optional<ComputeFit> fit_compute(const MeasuredRun& run, const Scenario& scenario) {
     ComputeFit fit;
     const StepInput input = step_input(scenario);
@@ -320,8 +300,18 @@ std::optional<ComputeFit> fit_compute(const MeasuredRun& run, const Scenario& sc
         check_operations(run, *record, input.workload);
     }
     fit.rounds = rounds.size();
-    fit.launch = launch_cost(records);
-    fit.graph_launch = graph_launch_cost(records);
+    std::vector<double> launches_us;
+    std::vector<double> graph_launches_us;
+    for (const ComputeRecord* record : records) {
+        for (const auto* pass : {&record->forward_launches_us, &record->backward_launches_us}) {
+            launches_us.insert(launches_us.end(), pass->begin(), pass->end());
+        }
+        if (record->graph_launch_us) {
+            graph_launches_us.push_back(*record->graph_launch_us);
+        }
+    }
+    fit.launch = host_cost(launches_us);
+    fit.graph_launch = host_cost(graph_launches_us);
     set_operations(rounds, input.step.accumulation, fit);
     set_readiness(input.workload, fit);
     fit.optimizer =

@@ -24,11 +24,6 @@ struct HostCost {
 // Empty without samples.
 std::optional<HostCost> host_cost(const std::vector<double>& samples_us);
 
-// The cost of launching one operation, from all records; empty if none was launched by itself.
-std::optional<HostCost> launch_cost(const std::vector<const ComputeRecord*>& records);
-// The cost of launching a step as one CUDA graph; empty if none ran as one.
-std::optional<HostCost> graph_launch_cost(const std::vector<const ComputeRecord*>& records);
-
 struct ComputeFit {
     // The operations of a micro-step. Operation i ends when, in the median round, the last rank has
     // finished it: an all-reduce waits for that one. Scaled so that all micro-steps together, with
@@ -39,9 +34,10 @@ struct ComputeFit {
     Duration forward{0};          // of a micro-step
     Duration backward{0};
     Duration optimizer{0};
-    // Empty: the host is the device, and launching is part of the operations' times.
+    // The launch of an operation; empty: the host is the device, and launching is part of the
+    // operations' times.
     std::optional<HostCost> launch;
-    std::optional<HostCost> graph_launch;  // of the step as one CUDA graph; none: it was not run
+    std::optional<HostCost> graph_launch;  // of the step as one CUDA graph; empty: it was not run
     // The payload copied into and out of buckets, per time of the device for it where that was
     // measured, else per extra time of the copying step; empty: the step copies nothing.
     std::optional<BytesPerSecond> copy_bandwidth;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <numeric>
 #include <string_view>
 
 #include <fmt/format.h>
@@ -256,36 +255,28 @@ double value_of(const ObservedSteps& first, Unknown parameter) {
     const LinkParameters& link = input.link;
     const Segment segment =
         link.segments.empty() ? link.tiers.at(1).segments.back() : link.segments.back();
-    switch (parameter) {
-        case bandwidth:
-            return to_gb_per_s(segment.bandwidth);
-        case latency:
-            return to_us(segment.latency);
-        case computing:
-            break;
+    if (parameter == bandwidth) {
+        return to_gb_per_s(segment.bandwidth);
     }
-    const auto sum = [](Duration time, const TimedOperation& operation) {
-        return operation.order.is_beside() ? time : time + operation.device;
+    if (parameter == latency) {
+        return to_us(segment.latency);
+    }
+    Duration time{0};
+    const auto add = [&](const std::vector<TimedOperation>& pass) {
+        for (const TimedOperation& operation : pass) {
+            time += operation.order.is_beside() ? Duration{0} : operation.device;
+        }
     };
-    const Workload& workload = input.workload;
-    Duration time =
-        std::accumulate(workload.backward.begin(), workload.backward.end(), Duration{0}, sum);
+    add(input.workload.backward);
     if (first.part == ObservedPart::step) {
-        time = std::accumulate(workload.forward.begin(), workload.forward.end(), time, sum);
+        add(input.workload.forward);
     }
     return to_ms(time);
 }
 
 std::string name_of(Unknown parameter, ObservedPart part) {
-    switch (parameter) {
-        case bandwidth:
-            return "bandwidth_gb_per_s";
-        case latency:
-            return "latency_us";
-        case computing:
-            break;
-    }
-    return part == ObservedPart::step ? "forward_and_backward_ms" : "backward_ms";
+    const char* time = part == ObservedPart::step ? "forward_and_backward_ms" : "backward_ms";
+    return std::array{time, "bandwidth_gb_per_s", "latency_us"}.at(parameter);
 }
 
 // The largest relative standard error of an identifiable parameter.
@@ -328,26 +319,29 @@ void set_link_errors(LinkParameters& link, const FittedFactors& relative_error,
     });
 }
 
-}  // namespace
+// The parameters that the steps determine, at the best machine.
+struct Identified {
+    Free free;
+    Minimum minimum;
+    MatrixXd covariance;
+};
 
-InverseFit fit_to_steps(const std::vector<ObservedSteps>& observed, const Progress& progress) {
-    check(observed);
-    const ObservedSteps& first = observed.front();
-    const Simulator simulator(observed, progress);
-    InverseFit fit;
+// Adds a warning for each parameter that the steps do not determine.
+Identified identify(const Simulator& simulator, const ObservedSteps& first,
+                    std::vector<std::string>& warnings) {
     Free free{computing, bandwidth};
     if (value_of(first, latency) > 0) {
         free.push_back(latency);
     }
     const auto give_up = [&](std::size_t index, std::string_view why) {
         const Unknown lost = free[index];
-        fit.warnings.push_back(
+        warnings.push_back(
             fmt::format("{} is not identifiable from these times, {}; kept at the scenario's {:g}",
                         name_of(lost, first.part), why, value_of(first, lost)));
         free.erase(free.begin() + static_cast<std::ptrdiff_t>(index));
     };
     while (free.size() > simulator.rows()) {
-        give_up(free.size() - 1, "as there are too few");
+        give_up(free.size() - 1, "as they are too few");
     }
     Minimum minimum = best_machine(simulator, free);
     MatrixXd covariance = covariance_of(minimum);
@@ -357,52 +351,14 @@ InverseFit fit_to_steps(const std::vector<ObservedSteps>& observed, const Progre
             break;
         }
         give_up(static_cast<std::size_t>(worst),
-                "which hardly depend on it or do so as on the others");
+                "as they hardly depend on it, or only as on the others");
         minimum = best_machine(simulator, free);
         covariance = covariance_of(minimum);
     }
-    const FittedFactors factors = factors_of(minimum.unknowns, free);
-    const bool has_freedom = simulator.rows() > free.size();
-    FittedFactors relative_error{};
-    std::array<Index, parameter_count> column{-1, -1, -1};
-    for (std::size_t i = 0; i < free.size(); ++i) {
-        column[free[i]] = static_cast<Index>(i);
-        relative_error[free[i]] =
-            std::sqrt(covariance(static_cast<Index>(i), static_cast<Index>(i)));
-    }
-    for (const Unknown parameter : {computing, bandwidth, latency}) {
-        FittedParameter fitted;
-        fitted.name = name_of(parameter, first.part);
-        fitted.start = value_of(first, parameter);
-        fitted.value = fitted.start * std::exp(factors[parameter]);
-        fitted.is_fitted = column[parameter] >= 0;
-        if (fitted.is_fitted && has_freedom) {
-            fitted.standard_error = relative_error[parameter] * fitted.value;
-        }
-        fit.parameters.push_back(fitted);
-    }
-    if (!has_freedom) {
-        fit.warnings.emplace_back(
-            "as many parameters as times: every time is met, and the certainty of the "
-            "parameters is unknown");
-    }
-    fit.computing_factor = std::exp(factors[computing]);
-    fit.link = scaled_link(first.scenario.link, factors);
-    if (has_freedom) {
-        const bool both = column[latency] >= 0 && column[bandwidth] >= 0;
-        const double product = relative_error[latency] * relative_error[bandwidth];
-        set_link_errors(
-            fit.link, relative_error,
-            both && product > 0 ? covariance(column[latency], column[bandwidth]) / product : 0);
-    }
-    const std::vector<double> ms = simulator.predict(factors);
-    std::size_t row = 0;
-    for (const ObservedSteps& steps : observed) {
-        for (const ObservedStep& step : steps.steps) {
-            fit.steps.push_back({steps.file, step, ms[row++]});
-        }
-    }
-    fit.typical_error = minimum.residuals.norm() / std::sqrt(static_cast<double>(simulator.rows()));
+    return {free, std::move(minimum), std::move(covariance)};
+}
+
+void add_caveats(InverseFit& fit) {
     fit.link.caveats.clear();  // the old link's
     if (const auto off = residual_caveat(fit.typical_error, "steps")) {
         fit.link.caveats.push_back(*off);
@@ -410,10 +366,7 @@ InverseFit fit_to_steps(const std::vector<ObservedSteps>& observed, const Progre
     for (const std::string& warning : fit.warnings) {
         fit.link.caveats.push_back({.text = warning});
     }
-    return fit;
 }
-
-namespace {
 
 // A number, or all of a list.
 void scale_key(Json& object, const char* key, double factor) {
@@ -434,6 +387,56 @@ Json times_us(const Workload& workload, const std::vector<TimedOperation>& pass,
 }
 
 }  // namespace
+
+InverseFit fit_to_steps(const std::vector<ObservedSteps>& observed, const Progress& progress) {
+    check(observed);
+    const ObservedSteps& first = observed.front();
+    const Simulator simulator(observed, progress);
+    InverseFit fit;
+    const auto& [free, minimum, covariance] = identify(simulator, first, fit.warnings);
+    const FittedFactors factors = factors_of(minimum.unknowns, free);
+    const bool has_freedom = simulator.rows() > free.size();
+    FittedFactors relative_error{};
+    std::array<Index, parameter_count> column{-1, -1, -1};
+    for (std::size_t i = 0; i < free.size(); ++i) {
+        const auto index = static_cast<Index>(i);
+        column[free[i]] = index;
+        relative_error[free[i]] = std::sqrt(covariance(index, index));
+    }
+    for (const Unknown parameter : {computing, bandwidth, latency}) {
+        FittedParameter& fitted = fit.parameters.emplace_back();
+        fitted.name = name_of(parameter, first.part);
+        fitted.start = value_of(first, parameter);
+        fitted.value = fitted.start * std::exp(factors[parameter]);
+        fitted.is_fitted = column[parameter] >= 0;
+        if (fitted.is_fitted && has_freedom) {
+            fitted.standard_error = relative_error[parameter] * fitted.value;
+        }
+    }
+    fit.computing_factor = std::exp(factors[computing]);
+    fit.link = scaled_link(first.scenario.link, factors);
+    if (has_freedom) {
+        const bool both = column[latency] >= 0 && column[bandwidth] >= 0;
+        const double product = relative_error[latency] * relative_error[bandwidth];
+        set_link_errors(
+            fit.link, relative_error,
+            both && product > 0 ? covariance(column[latency], column[bandwidth]) / product : 0);
+    } else {
+        fit.warnings.emplace_back(
+            "as many parameters as times: every time is met, and the certainty of the "
+            "parameters is unknown");
+    }
+    const std::vector<double> fitted_ms = simulator.predict(factors);
+    auto ms = fitted_ms.begin();
+    for (const ObservedSteps& steps : observed) {
+        for (const ObservedStep& step : steps.steps) {
+            fit.steps.push_back({steps.file, step, *ms++});
+        }
+    }
+    fit.typical_error = minimum.residuals.norm() / std::sqrt(static_cast<double>(simulator.rows()));
+    add_caveats(fit);
+    return fit;
+}
 
 Json fitted_scenario(Json document, const Scenario& scenario, ObservedPart part,
                      const InverseFit& fit) {

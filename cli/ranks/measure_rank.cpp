@@ -9,7 +9,6 @@
 #include <set>
 #include <stdexcept>
 #include <string_view>
-#include <type_traits>
 #include <utility>
 
 #include <fmt/format.h>
@@ -177,34 +176,14 @@ void measure_rounds(const MeasureOptions& options, const RankIdentity& identity,
         });
 }
 
-struct MeasuredDevice {
-    std::unique_ptr<ComputingDevice> device;
-    std::unique_ptr<Measurer> measurer;
-};
-
-MeasuredDevice measured_device(const MeasureOptions& options, const RankSession& session) {
-    const auto made = [&]<typename Of>(auto device, std::type_identity<Of>) {
-        auto measurer = std::make_unique<Of>(options.scenario, options.input,
-                                             transport_of(options.job), *device, session);
-        return MeasuredDevice{std::move(device), std::move(measurer)};
-    };
-    RankConnection& connection = session.connection();
-    if (options.scenario.sharding) {
-        return made(connection.sharded_device(options.scenario, options.input.workload),
-                    std::type_identity<ShardedMeasurer>{});
-    }
-    return made(connection.device(options.scenario, options.input.workload,
-                                  settings_of_replay(options.scenario.sync)),
-                std::type_identity<ReplayMeasurer>{});
-}
-
 void measure_on_this_rank(const MeasureOptions& options, const RankIdentity& identity,
                           const MakeDirector& make_director, RankSession& session) {
-    const MeasuredDevice measured = measured_device(options, session);
-    Measurer& measurer = *measured.measurer;
+    const std::unique_ptr<RankDevice> device = session.connection().device(
+        options.scenario, options.input.workload, settings_of_replay(options.scenario.sync));
+    Measurer measurer(options.scenario, options.input, transport_of(options.job), *device, session);
     check_agreement(options, session.control());
     session.control().barrier();
-    measured.device->calibrate();
+    device->calibrate();
     if (options.time_limit) {
         std::vector<Measurement> records;
         if (session.is_first() && options.resume) {

@@ -1,5 +1,5 @@
-// A backend: what carries messages between ranks and what they compute on, behind one interface.
-// Each is one class in a target of its own.
+// A backend carries messages between ranks and has the devices they compute on. Each is one class
+// in a target of its own.
 #pragma once
 
 #include <chrono>
@@ -12,9 +12,7 @@
 #include "hw/batch_norm/sync_batch_norm.h"
 #include "hw/launch/rank_identity.h"
 #include "hw/rank/communicator.h"
-#include "hw/rank/control_group.h"
 #include "hw/rank/rank_device.h"
-#include "hw/rank/sharded_device.h"
 #include "hw/record/measurement.h"
 #include "hw/training/training_device.h"
 #include "sim/base/interface.h"
@@ -27,7 +25,7 @@ struct MeetingPoint {
     int rank = 0;
     int ranks = 1;
     // A directory that every rank sees, or "redis://HOST:PORT". Ranks that have met leave nothing
-    // behind in it; those that did not may leave keys, over which the same `job` does not meet.
+    // behind in it; ranks that have not may leave keys, and the same `job` does not meet over them.
     std::string store;
     std::string job;        // prefix of the keys in the store, so that jobs can share it
     std::string address;    // numeric address to listen on; empty: that of `interface`
@@ -35,7 +33,7 @@ struct MeetingPoint {
     std::chrono::milliseconds deadline{60'000};  // to meet, and for each collective
 };
 
-// What a user may ask of a backend.
+// A user's request to a backend.
 struct BackendRequest {
     AllReduceImplementation implementation = AllReduceImplementation::library;
     bool share_gpu = false;                 // several ranks on one GPU
@@ -48,26 +46,22 @@ class RankConnection : public Interface {
   public:
     [[nodiscard]] virtual ControlGroup& control() = 0;
 
-    // What the rank computes on, beside its CPU; empty: nothing.
+    // The device that the rank computes on; empty: its CPU.
     [[nodiscard]] virtual std::string gpu() const = 0;
 
-    // A device that runs steps of the scenario. `workload` is the scenario's; `sync` decides where
-    // gradients live. Collective.
+    // A device that runs steps of a scenario that check_scenario() lets pass. `workload` is the
+    // scenario's; `sync` decides where gradients live that are not sharded. Collective.
     [[nodiscard]] virtual std::unique_ptr<RankDevice> device(const Scenario& scenario,
                                                              const Workload& workload,
                                                              const SyncSettings& sync) = 0;
 
-    // One that runs sharded steps of a scenario that check_scenario() lets pass. Collective.
-    [[nodiscard]] virtual std::unique_ptr<ShardedDevice> sharded_device(
-        const Scenario& scenario, const Workload& workload) = 0;
-
-    // One that only all-reduces. Collective.
+    // A device that only communicates. Collective.
     [[nodiscard]] virtual std::unique_ptr<MessageDevice> messages() = 0;
 
-    // One that trains. Collective.
+    // A device that trains. Collective.
     [[nodiscard]] virtual std::unique_ptr<TrainingDevice> training() = 0;
 
-    // One that synchronises BatchNorm layers, used by the thread that asked for it.
+    // A device that synchronises BatchNorm layers, used by the thread that asked for it.
     [[nodiscard]] virtual std::unique_ptr<BatchNormDevice> batch_norm() = 0;
 };
 
@@ -75,16 +69,17 @@ class Backend : public Interface {
   public:
     [[nodiscard]] virtual std::string_view name() const = 0;
 
-    // Throws InputError for what this backend, as it was built, cannot do; its file is the option.
+    // Throws InputError for a request that this build of the backend cannot fulfil; its file is the
+    // option.
     virtual void check(const BackendRequest& request) const = 0;
     // The same for a scenario, whose file is `file`.
     virtual void check_scenario(const Scenario& scenario, const std::string& file) const = 0;
 
-    // What carries the messages, as every record names it.
+    // The carrier of the messages, as every record names it.
     [[nodiscard]] virtual Transport transport(const BackendRequest& request,
                                               std::int64_t ranks) const = 0;
 
-    // Its own libraries and those it computes with, with versions. Needs no GPU.
+    // Its libraries, also for computing, with versions. Needs no GPU.
     [[nodiscard]] virtual std::string libraries() const = 0;
 
     // Collective. Throws PeerFailure when the others do not come.

@@ -13,6 +13,10 @@ std::size_t size_of(std::int64_t count) {
     return static_cast<std::size_t>(count);
 }
 
+std::int64_t bytes_of(const std::vector<float>& values) {
+    return std::ssize(values) * element_size(DType::float32).count;
+}
+
 }  // namespace
 
 SyncBatchNorm::SyncBatchNorm(BatchNormDevice& device, BatchNormSync sync, BatchNormPasses passes,
@@ -21,13 +25,13 @@ SyncBatchNorm::SyncBatchNorm(BatchNormDevice& device, BatchNormSync sync, BatchN
       sync_(sync),
       passes_(passes),
       shape_(values.shape),
-      pool_([&device](std::int64_t bytes) { return device.allocate(bytes); }) {
+      pool_([&device](std::int64_t bytes) { return device.raw_memory(bytes); }) {
     invariant(sync != BatchNormSync::local, "statistics of one rank need no other");
     invariant(shape_.rows >= 0 && shape_.channels >= 1, "a batch has channels");
     const auto loaded = [this](const std::vector<float>& from, std::int64_t count) {
         invariant(from.size() == size_of(count), "there is a value for each element");
         Tensor tensor = pool_.floats(count);
-        device_.copy_in(tensor.floats(), from);
+        device_.upload(tensor.at(0), from.data(), bytes_of(from));
         return tensor;
     };
     const std::int64_t channels = shape_.channels;
@@ -54,7 +58,10 @@ void SyncBatchNorm::gather_statistics(const Saved& saved) {
     Tensor own = pool_.floats(row);
     device_.run(LocalStatistics{.shape = shape_, .x = input_.floats(), .to = own.floats()});
     const Tensor all = pool_.floats(device_.ranks() * row);
-    device_.all_gather(own.floats(), all.floats(), row);
+    device_.carry({.kind = CollectiveKind::all_gather,
+                   .own = own.at(0),
+                   .all = all.at(0),
+                   .size = row * element_size(DType::float32)});
     own = Tensor();
     device_.run(CombineStatistics{.shape = shape_,
                                   .gathered = all.floats(),
@@ -66,7 +73,8 @@ void SyncBatchNorm::reduce_statistics(const Saved& saved) {
     const std::int64_t row = gathered_row(shape_.channels);
     const Tensor sums = pool_.doubles(row);
     device_.run(LocalSums{.shape = shape_, .x = input_.floats(), .to = sums.doubles()});
-    device_.all_reduce_sum(sums.doubles(), row, DType::float64);
+    device_.carry(
+        {.own = sums.at(0), .size = row * element_size(DType::float64), .dtype = DType::float64});
     device_.run(
         StatisticsOfSums{.shape = shape_, .sums = sums.doubles(), .to = statistics_in(saved)});
 }
@@ -107,7 +115,7 @@ SyncBatchNorm::Gradients SyncBatchNorm::backward(const Saved& saved) {
                              .sums = sums.floats(),
                              .weight_gradient = gradients.weight.floats(),
                              .bias_gradient = gradients.bias.floats()});
-    device_.all_reduce_sum(sums.floats(), 2 * shape_.channels, DType::float32);
+    device_.carry({.own = sums.at(0), .size = 2 * shape_.channels * element_size(DType::float32)});
     gradients.input = pool_.floats(shape_.elements());
     device_.run(InputGradients{.shape = shape_,
                                .dy = output_gradient_.floats(),
@@ -123,7 +131,7 @@ SyncBatchNorm::Gradients SyncBatchNorm::backward(const Saved& saved) {
 BatchNormResult SyncBatchNorm::run() {
     const auto stored = [this](const Tensor& tensor, std::int64_t count) {
         std::vector<float> values(size_of(count));
-        device_.copy_out(values, tensor.floats());
+        device_.download(values.data(), tensor.at(0), bytes_of(values));
         return values;
     };
     const Saved saved = forward();

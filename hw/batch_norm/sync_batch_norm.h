@@ -1,10 +1,10 @@
-// A BatchNorm layer whose statistics are those of all ranks' batches together: what torch.nn's
-// SyncBatchNorm is, forward and backward, on tensors [rows, channels] of float32. Ranks may have
+// A BatchNorm layer whose statistics are those of all ranks' batches together, like torch.nn's
+// SyncBatchNorm, forward and backward, on tensors [rows, channels] of float32. Ranks may have
 // different numbers of rows, and none.
 //
 //   gather   forward: each rank's mean and inverse deviation, one all-gather of 2C + 1 float32,
 //            combined by counts; backward: one all-reduce of [sum dy, sum dy (x - mean)], 2C
-//            float32. What PyTorch does (torch/nn/modules/_functions.py).
+// float32. As PyTorch does (torch/nn/modules/_functions.py).
 //   fused    forward: one all-reduce of [sum x, sum x^2, rows], 2C + 1 float64; backward: one of
 //            [sum dy, sum dy xhat], 2C float32.
 //
@@ -17,7 +17,8 @@
 #include <vector>
 
 #include "hw/batch_norm/batch_norm_passes.h"
-#include "hw/batch_norm/tensor_pool.h"
+#include "hw/compute/tensor_memory.h"
+#include "hw/rank/communicator.h"
 #include "sim/base/dtype.h"
 #include "sim/base/interface.h"
 #include "sim/base/units.h"
@@ -25,29 +26,28 @@
 
 namespace bucketwise {
 
-// What a layer is made of, on one device. All pointers are to memory that allocate() gave.
-// Everything happens in the order in which it is issued, and may be under way when a
-// call returns. Collectives are over all ranks and throw as Communicator does.
+// The operations of a layer on one device. All pointers are to memory that raw_memory() gave.
+// Everything runs in the order of the calls, and may be under way when a call returns. Collectives
+// are over all ranks and throw as Communicator does.
 class BatchNormDevice : public Interface {
   public:
     [[nodiscard]] virtual int ranks() const = 0;
 
     // Throws std::bad_alloc.
-    [[nodiscard]] virtual std::shared_ptr<std::byte> allocate(std::int64_t bytes) = 0;
-    virtual void copy_in(float* to, const std::vector<float>& from) = 0;
-    // `to` says how many. Waits until they are there.
-    virtual void copy_out(std::vector<float>& to, const float* from) = 0;
-    // Returns once everything issued has ended.
+    [[nodiscard]] virtual std::shared_ptr<std::byte> raw_memory(std::int64_t bytes) = 0;
+    // From the host, there when it returns; to the host, after everything before.
+    virtual void upload(void* to, const void* from, std::int64_t bytes) = 0;
+    virtual void download(void* to, const void* from, std::int64_t bytes) = 0;
+    // Returns once everything has ended. Throws PeerFailure.
     virtual void finish() = 0;
     // Returns once all ranks have called it.
     virtual void meet() = 0;
 
     virtual void run(const BatchNormPass& pass) = 0;
-    virtual void all_gather(const float* own, float* all, std::int64_t elements) = 0;
-    virtual void all_reduce_sum(void* data, std::int64_t elements, DType dtype) = 0;
+    virtual void carry(const RankExchange& exchange) = 0;
 };
 
-// What a layer is fed: [rows, channels] but for the last two, which are [channels].
+// A layer's input: [rows, channels], except the last two, which are [channels].
 struct BatchNormValues {
     BatchShape shape;
     std::vector<float> input;
@@ -56,8 +56,8 @@ struct BatchNormValues {
     std::vector<float> bias;
 };
 
-// What it computes: [rows, channels] the first two, [channels] the others. The gradients of weight
-// and bias are this rank's alone.
+// A layer's results: the first two are [rows, channels], the others [channels]. The gradients of
+// weight and bias are this rank's alone.
 struct BatchNormResult {
     std::vector<float> output;
     std::vector<float> input_gradient;
@@ -77,19 +77,19 @@ class SyncBatchNorm {
     SyncBatchNorm(BatchNormDevice& device, BatchNormSync sync, BatchNormPasses passes,
                   const BatchNormValues& values);
 
-    // One step: what backward gives is empty where only forward runs.
+    // Runs one step. Backward's results are empty where only forward runs.
     BatchNormResult run();
-    // So many steps, and what each took from its first launch until the device had done all.
-    // `waiting` is called about once a second; may be empty.
+    // Runs that many steps. Returns the time of each, from its first launch until the device has
+    // done everything. `waiting` is called about once a second; may be empty.
     std::vector<Duration> repeat(std::int64_t iterations, const std::function<void()>& waiting);
 
     // The most memory that was live at once: the layer's input, output, their gradients, its
-    // parameters and running statistics, and whatever the step made besides, as TensorPool counts.
+    // parameters and running statistics, and all other memory of the step, as TensorPool counts.
     [[nodiscard]] std::int64_t peak_bytes() const { return pool_.count().peak; }
 
   private:
     using Tensor = TensorMemory;
-    // What forward leaves for backward.
+    // Forward's results for backward.
     struct Saved {
         Tensor mean;
         Tensor inverse;

@@ -146,6 +146,20 @@ void cast_scaled(void* to, DType to_dtype, const void* from, DType from_dtype, s
     });
 }
 
+void pack_all(const std::vector<TensorPlace>& tensors, PackDirection direction, DType to_dtype,
+              DType from_dtype, double factor) {
+    for (const TensorPlace& one : tensors) {
+        const bool in = direction == PackDirection::into_place;
+        std::byte* to = in ? one.place : one.tensor;
+        const std::byte* from = in ? one.tensor : one.place;
+        if (to_dtype == from_dtype) {
+            copy_scaled(to, from, one.numel, to_dtype, factor);
+        } else {
+            cast_scaled(to, to_dtype, from, from_dtype, one.numel, factor);
+        }
+    }
+}
+
 void add_cast(void* to, DType to_dtype, const void* from, DType from_dtype, std::int64_t count) {
     with_type(to_dtype, [&](auto to_zero) {
         using To = decltype(to_zero);

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "sim/base/dtype.h"
 
@@ -18,6 +19,20 @@ void copy_scaled(void* to, const void* from, std::int64_t count, DType dtype, do
 // The same between two dtypes: what a compression hook does before and after its all-reduce.
 void cast_scaled(void* to, DType to_dtype, const void* from, DType from_dtype, std::int64_t count,
                  double factor);
+
+// A tensor and its place in a bucket, or its other companion.
+struct TensorPlace {
+    std::byte* tensor = nullptr;
+    std::byte* place = nullptr;
+    std::int64_t numel = 0;
+    std::int64_t tensor_index = 0;
+};
+
+enum class PackDirection { into_place, out_of_place };
+
+// Copies tensors into their places, or back, cast and times `factor`.
+void pack_all(const std::vector<TensorPlace>& tensors, PackDirection direction, DType to_dtype,
+              DType from_dtype, double factor);
 
 // to[i] += from[i], in the wider of the two and rounded at the end.
 void add_cast(void* to, DType to_dtype, const void* from, DType from_dtype, std::int64_t count);

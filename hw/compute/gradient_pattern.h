@@ -1,5 +1,5 @@
-// The values that gradients take on real ranks, chosen so that every rank knows the exact mean of
-// every element without asking the others.
+// The values of gradients on real ranks. Every rank knows the exact mean of every element without
+// asking the others.
 //
 // On rank r, in micro-step a of step s, element (row i, column j) of gradient g is
 //     factor(g) * rank_value(r, s, a) * row_value(i) * column_value(j),
@@ -42,7 +42,7 @@ float scale_within_float16(int ranks, std::int64_t accumulation);
 std::vector<float> row_values(std::int64_t rows);
 std::vector<float> column_values(std::int64_t columns);
 
-// What comparing elements with exact values, one after another, finds.
+// The result of comparing elements with exact values, one after another.
 struct ElementCheck {
     double largest_difference = 0;
     std::int64_t wrong_element = -1;  // the first further off than rounding explains; -1: none
@@ -64,14 +64,14 @@ struct ElementCheck {
     }
 };
 
-// Compares `numel` elements, of which `data` holds those from `first` on, with
-// factor * row_value * column_value * mean. `tolerance` is relative to the exact value.
+// Compares `numel` elements from `first` on, which `data` begins with, with factor * row_value *
+// column_value * mean. `tolerance` is relative to the exact value.
 ElementCheck check_gradient(const void* data, DType dtype, std::int64_t numel, std::int64_t columns,
                             double factor_and_mean, double tolerance, std::int64_t first = 0);
 
-// What rounding can do to a mean over `ranks`: each term is rounded once when it is divided, cast
-// and stored, and every addition rounds once more, each by at most half a unit in the last place
-// of the dtype that travels, relative to a sum of positive terms.
+// The relative error that rounding can cause in a mean over `ranks`: each term is rounded once when
+// it is divided, cast and stored, and every addition rounds once more, each by at most half a unit
+// in the last place of the dtype that travels, relative to a sum of positive terms.
 double rounding_tolerance(int ranks, std::int64_t accumulation, DType on_the_wire);
 
 }  // namespace bucketwise

@@ -28,7 +28,7 @@ class Planner {
             if (operation.source) {
                 write_parameters(*operation.source, call);
             }
-            // What no operation of a model wrote: gradients of which only the readiness is known.
+            // Gradients that no operation of a model wrote: only their readiness is known.
             for (std::int32_t k = 0; k < operation.ready_count; ++k) {
                 write_once(workload_.readiness[ready++], call);
             }

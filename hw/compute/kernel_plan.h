@@ -1,5 +1,5 @@
-// What a rank really computes for each operation of a workload, on any backend: which matrix
-// product, how many elements it streams, and which gradients it writes in which way.
+// The real computing of a rank for each operation of a workload, on any backend: its matrix
+// product, the elements it streams, and the gradients it writes.
 #pragma once
 
 #include <cstdint>
@@ -36,26 +36,26 @@ struct KernelCall {
     std::optional<std::int32_t> weight_gradient = {};
     std::int64_t streamed_elements = 0;  // read + written by an element-wise pass
     std::vector<GradientPass> gradients = {};
-    Duration filler{0};  // for operations of which only the time is known
+    Duration filler{0};  // for operations whose time alone is known
     bool operator==(const KernelCall&) const = default;
 };
 
-// Gradients that no product computes are written in rows of at most this many columns, so that what
-// is read for it stays in the first-level cache.
+// Gradients that no product computes are written in rows of at most this many columns, so that the
+// pattern stays in the first-level cache.
 constexpr std::int64_t widest_pattern = 4096;
 
 struct KernelPlan {
     std::vector<KernelCall> forward;   // parallel to Workload::forward
     std::vector<KernelCall> backward;  // parallel to Workload::backward
-    // By gradient: columns of the matrix that its known values are the outer product of.
+    // By gradient: columns of the outer product that gives its known values.
     std::vector<std::int64_t> columns;
     bool operator==(const KernelPlan&) const = default;
 };
 
-// The model that the scenario's operations are of; none: they have times only.
+// The model of the scenario's operations; none: they have times only.
 std::optional<Model> model_behind(const Scenario& scenario);
 
-// `model` is what the workload was made from; none: its operations have times only.
+// `model`: the workload was made from it; none: its operations have times only.
 KernelPlan plan_kernels(const Workload& workload, const std::optional<Model>& model);
 
 }  // namespace bucketwise

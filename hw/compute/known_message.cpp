@@ -16,6 +16,16 @@ namespace bucketwise {
 namespace {
 
 constexpr std::int64_t block_elements = 4096;
+using Block = std::array<double, block_elements>;
+
+// Each is exact in the shard's dtype.
+void fill(Block& block, const KnownParameter& known, std::int64_t first, std::int64_t count) {
+    constexpr std::int64_t steps = 1024;  // that differ
+    const auto term = static_cast<int>(known.parameter * steps + known.step % steps);
+    for (std::int64_t i = 0; i < count; ++i) {
+        block[static_cast<std::size_t>(i)] = known_term(term, first + i, known.dtype);
+    }
+}
 
 long double exact_sum(std::int64_t element, DType dtype, int ranks) {
     long double sum = 0;
@@ -36,7 +46,7 @@ double known_term(int rank, std::int64_t element, DType dtype) {
 }
 
 void write_known_message(void* data, std::int64_t elements, DType dtype, int rank) {
-    std::array<double, block_elements> block{};
+    Block block{};
     for (std::int64_t begin = 0; begin < elements; begin += block_elements) {
         const std::int64_t count = std::min(block_elements, elements - begin);
         for (std::int64_t i = 0; i < count; ++i) {
@@ -51,7 +61,7 @@ MessageCheck check_known_sum(const void* data, std::int64_t elements, DType dtyp
                              std::int64_t first) {
     const double tolerance = rounding_tolerance(ranks, 0, dtype);
     ElementCheck found;
-    std::array<double, block_elements> block{};
+    Block block{};
     for (std::int64_t begin = 0; begin < elements; begin += block_elements) {
         const std::int64_t count = std::min(block_elements, elements - begin);
         cast_scaled(block.data(), DType::float64,
@@ -87,6 +97,39 @@ MessageCheck check_known_gather(const void* data, std::int64_t elements, DType d
         }
     }
     return {};
+}
+
+void write_known_parameter(void* data, const KnownParameter& known, std::int64_t first,
+                           std::int64_t count) {
+    Block block{};
+    for (std::int64_t done = 0; done < count; done += block_elements) {
+        const std::int64_t now = std::min(block_elements, count - done);
+        fill(block, known, first + done, now);
+        cast_scaled(static_cast<std::byte*>(data) + done * element_size(known.dtype).count,
+                    known.dtype, block.data(), DType::float64, now, 1.0);
+    }
+}
+
+ElementCheck check_known_parameter(const void* data, DType dtype, std::int64_t numel,
+                                   const KnownParameter& known) {
+    Block expected{};
+    Block cast{};
+    Block got{};
+    ElementCheck check;
+    for (std::int64_t done = 0; done < numel; done += block_elements) {
+        const std::int64_t now = std::min(block_elements, numel - done);
+        fill(expected, known, done, now);
+        cast_scaled(cast.data(), dtype, expected.data(), DType::float64, now, 1.0);
+        cast_scaled(expected.data(), DType::float64, cast.data(), dtype, now, 1.0);
+        cast_scaled(got.data(), DType::float64,
+                    static_cast<const std::byte*>(data) + done * element_size(dtype).count, dtype,
+                    now, 1.0);
+        for (std::int64_t i = 0; i < now; ++i) {
+            const auto at = static_cast<std::size_t>(i);
+            check.compare(done + i, expected[at], got[at], 0.0);
+        }
+    }
+    return check;
 }
 
 }  // namespace bucketwise

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 
+#include "hw/compute/gradient_pattern.h"
 #include "sim/base/dtype.h"
 
 namespace bucketwise {
@@ -24,8 +25,24 @@ struct MessageCheck {
 MessageCheck check_known_sum(const void* data, std::int64_t elements, DType dtype, int ranks,
                              std::int64_t first = 0);
 
-// Compares every element of `ranks` messages, of so many elements each, with what their ranks
-// wrote.
+// Compares `ranks` messages of `elements` each with those that the ranks wrote, to the bit.
 MessageCheck check_known_gather(const void* data, std::int64_t elements, DType dtype, int ranks);
+
+// A sharded parameter in one step. Its elements are the terms of a known message, another one for
+// each parameter, so that a part in the wrong place shows, and another one from step to step, so
+// that a part of an earlier step shows.
+struct KnownParameter {
+    std::int32_t parameter = 0;
+    std::int64_t step = 0;
+    DType dtype = DType::float32;  // of the shard
+};
+
+// Elements [first, first + count), in the shard's dtype.
+void write_known_parameter(void* data, const KnownParameter& known, std::int64_t first,
+                           std::int64_t count);
+
+// Compares all `numel` elements with the known ones, cast to `dtype`: to the bit.
+ElementCheck check_known_parameter(const void* data, DType dtype, std::int64_t numel,
+                                   const KnownParameter& known);
 
 }  // namespace bucketwise

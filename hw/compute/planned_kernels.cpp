@@ -60,8 +60,8 @@ Duration PlannedKernels::time_to_write(const KernelCall& call) const {
 }
 
 void PlannedKernels::calibrate_writing(const std::function<Duration(const Run&)>& time_of) {
-    // The largest that is ever written so. What a product computes may have wider rows than there
-    // are values to write.
+    // The largest gradient that is written as a pattern: a product's gradient may have wider rows
+    // than there are values to write.
     std::optional<GradientPass> largest;
     for (const KernelCall& call : plan_.backward) {
         for (const GradientPass& pass : call.gradients) {

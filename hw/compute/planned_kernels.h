@@ -1,5 +1,5 @@
-// What a rank computes for each operation of its kernel plan, in which order, on any device. How a
-// device computes each part is its own.
+// The computing of a rank for each operation of its kernel plan, in order, on any device. Each
+// device computes the parts in its own way.
 #pragma once
 
 #include <cstdint>
@@ -38,25 +38,25 @@ class PlannedKernels : public Interface {
     [[nodiscard]] const Gradient& gradient(std::int32_t index) const {
         return gradients_[static_cast<std::size_t>(index)];
     }
-    // None: only the time of an optimizer's step is known.
+    // Null: only the time of an optimizer's step is known.
     [[nodiscard]] const Optimizer* optimizer_kind() const {
         return std::get_if<Optimizer>(&optimizer_);
     }
 
-    // Part of calibrate(). `time_of` runs what it is given and says how long it took.
+    // Part of calibrate(). `time_of` runs its argument and returns the time.
     using Run = std::function<void()>;
     void calibrate_writing(const std::function<Duration(const Run&)>& time_of);
 
   private:
-    // The product of a call, which has one. Of backward: what is no weight's gradient.
+    // The product of a call, which has one. In backward: not for weights' gradients.
     virtual void multiply(const KernelCall& call) = 0;
-    // Backward's for a weight: its gradient, times `scale`, or likewise for a factor that is none.
+    // Backward's product for a weight, or for another factor: its gradient, times `scale`.
     virtual void multiply_for_weight(const KernelCall& call, float scale, bool accumulate) = 0;
-    // An element-wise pass that moves so many elements; 0: none.
+    // An element-wise pass that moves that many elements; 0: none.
     virtual void pass_over(std::int64_t elements) = 0;
     // A gradient that no product computes.
     virtual void write(const GradientPass& pass, float scale, bool accumulate) = 0;
-    // Computes for so long. Nothing before calibrate().
+    // Computes for that time. Nothing before calibrate().
     virtual void fill(Duration duration) = 0;
     // The optimizer's step over all parameters.
     virtual void update(Optimizer optimizer) = 0;

@@ -5,7 +5,13 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
+#include <utility>
+#include <vector>
+
+#include "sim/base/invariant.h"
 
 namespace bucketwise {
 
@@ -20,8 +26,7 @@ struct MemoryCount {
     void restart_peak() { peak = current; }
 };
 
-// A block that counts while it, or a copy that shares it, lives. What it counts towards must
-// outlive it.
+// A block that counts while it, or a copy that shares it, lives. The count must outlive it.
 class TensorMemory {
   public:
     TensorMemory() = default;
@@ -47,6 +52,52 @@ class TensorMemory {
   private:
     std::shared_ptr<std::byte> data_;
     std::int64_t size_bytes_ = 0;
+};
+
+// Not thread-safe. Must outlive its tensors. Memory that a tensor gave back is handed out again at
+// once, so users must run in the order of their calls, as on one stream.
+class TensorPool {
+  public:
+    static constexpr std::int64_t block_bytes = 512;
+
+    // Gives memory, aligned to 64 bytes or more, that lives as long as the pointer.
+    using Source = std::function<std::shared_ptr<std::byte>(std::int64_t bytes)>;
+
+    explicit TensorPool(Source source) : source_(std::move(source)) {}
+    TensorPool(const TensorPool&) = delete;
+    TensorPool& operator=(const TensorPool&) = delete;
+
+    // Contents are undefined. Throw as the source throws.
+    [[nodiscard]] TensorMemory floats(std::int64_t count) { return tensor(count, sizeof(float)); }
+    [[nodiscard]] TensorMemory doubles(std::int64_t count) { return tensor(count, sizeof(double)); }
+
+    [[nodiscard]] MemoryCount& count() { return count_; }
+    [[nodiscard]] const MemoryCount& count() const { return count_; }
+
+  private:
+    TensorMemory tensor(std::int64_t count, std::size_t element_bytes) {
+        invariant(count >= 0, "a tensor has a size");
+        const std::int64_t bytes = count * static_cast<std::int64_t>(element_bytes);
+        const std::int64_t whole = (bytes + block_bytes - 1) / block_bytes * block_bytes;
+        if (whole == 0) {
+            return {};
+        }
+        std::vector<std::shared_ptr<std::byte>>& spare = free_[whole];
+        if (spare.empty()) {
+            spare.push_back(source_(whole));
+        }
+        std::shared_ptr<std::byte> block = std::move(spare.back());
+        spare.pop_back();  // whose place stays, so that giving back cannot fail
+        std::byte* const start = block.get();
+        const auto give_back = [&spare, block = std::move(block)](std::byte*) {
+            spare.push_back(block);
+        };
+        return {std::shared_ptr<std::byte>(start, give_back), whole, count_};
+    }
+
+    Source source_;
+    std::map<std::int64_t, std::vector<std::shared_ptr<std::byte>>> free_;  // by size
+    MemoryCount count_;
 };
 
 }  // namespace bucketwise

@@ -1,4 +1,5 @@
-// What a CPU does beside replaying steps. One thread computes; for training another communicates.
+// A CPU's devices beside those that replay steps. One thread computes; for training another
+// communicates.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,5 @@
 // The kernels of a rank on a CPU: matrix products through Eigen, element-wise passes, and a
-// calibrated amount of matrix products for operations of which only the time is known.
+// calibrated amount of matrix products for operations whose time alone is known.
 //
 // One thread. Everything is computed in float32; gradients are stored in their own dtype. A
 // convolution runs as the matrix product it implicitly is, over an input that is already unfolded.
@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "hw/compute/arena.h"
-#include "hw/compute/gradient_buffers.h"
+#include "hw/compute/gradient_layout.h"
 #include "hw/compute/kernel_plan.h"
 #include "hw/compute/planned_kernels.h"
 #include "sim/scenario/scenario.h"

@@ -1,84 +1,60 @@
-// A rank on a CPU in sharded steps: one thread computes, another communicates.
+// A rank on a CPU in sharded steps.
 #pragma once
 
-#include <cstddef>
+#include <array>
 #include <cstdint>
 #include <vector>
 
 #include "hw/compute/arena.h"
-#include "hw/compute/gradient_buffers.h"
 #include "hw/cpu/cpu_kernels.h"
+#include "hw/cpu/on_cpu.h"
 #include "hw/rank/communicator.h"
-#include "hw/rank/isolated_messages.h"
-#include "hw/rank/shard_blocks.h"
-#include "hw/rank/shard_communicators.h"
-#include "hw/rank/sharded_replay_rank.h"
+#include "hw/rank/sharded_memory.h"
 #include "sim/scenario/scenario.h"
 
 namespace bucketwise {
 
-class CpuShardedRank : public ShardedReplayRank {
+class CpuShardedRank final : public OnCpu<ShardedRankIn<Arena>> {
   public:
     // The communicators are kept by reference and used by one other thread. `scenario` shards,
     // `of_scenario` is its workload. Throws std::bad_alloc.
     CpuShardedRank(const Scenario& scenario, const Workload& of_scenario,
                    const ShardCommunicators<Communicator>& communicators);
+    ~CpuShardedRank() override { end(); }
 
     void calibrate() override;
-    StepTrace run(const ShardedReplay& replay, std::int64_t number,
-                  Communicate communicate) override;
-    std::vector<Duration> backward_alone() override;
-    ContentionTrace contend(const Message& message, std::int64_t iterations,
-                            const std::vector<Duration>& alone) override;
-    MessageTrace measure(const Message& message, std::int64_t iterations) override {
-        return messages_.measure(message, iterations);
-    }
+    StepTrace run(const ReplayedStep& step, std::int64_t number, Communicate communicate) override;
     MessageTrace measure_as_in_steps(const Message& message, std::int64_t iterations) override;
-    std::vector<Duration> repeat(const Message& message, std::int64_t iterations,
-                                 const std::function<void()>& waiting) override {
-        return messages_.repeat(message, iterations, waiting);
-    }
-    [[nodiscard]] std::int64_t peak_memory_bytes() const override {
-        return messages_.peak_memory_bytes();
-    }
 
   private:
-    void lay_out() override;
+    PlannedKernels& kernels() override { return kernels_; }
+    PlannedKernels& optimizer() override { return optimizer_; }
     void write_shard(const KnownParameter& known, std::int64_t first, std::int64_t count) override;
     void set_out() override;
-    void execute(const ShardedCall& call) override;
     void settle() override;
     const void* gathered_values(std::int32_t parameter) override {
-        return blocks_.unsharded.at(parameter);
+        return unsharded_.at(parameter);
     }
     const void* own_gradient_values(std::int32_t parameter) override {
         return own_.gradient(parameter);
     }
-
-    void gather_in(const ShardedCall& call);
-    void gather_out(const ShardedCall& call);
-    void reduce_in(const ShardedCall& call);
-    void place_reduced(const ShardedCall& call);
-    void launch(const ShardedCall& call);
-    // On the communication thread.
-    void gather(const ShardedCall& call);
-    void reduce(const ShardedCall& call);
-    void all_reduce(const ShardedCall& call);
-
-    // The rank's own part of what was reduced.
-    [[nodiscard]] std::byte* own_reduced(const ShardedCall& call);
-    void run_backward(std::int32_t operation) { kernels_.backward(operation, 1.0F, false); }
+    void launch(const ShardedCall& call) override;
+    void wait_for(std::int32_t collective) override {
+        thread().wait(tickets_[static_cast<std::size_t>(collective)]);
+    }
+    void clear(std::byte* data, std::int64_t bytes) override;
+    void pack(ShardCopy copy, std::int32_t move, DType to, DType from, double factor,
+              Lane lane) override;
+    void copy(std::byte* to, const std::byte* from, DType dtype, std::int64_t numel,
+              Lane lane) override;
+    void add(std::byte* to, DType to_dtype, const std::byte* from, DType from_dtype,
+             std::int64_t numel, Lane lane) override;
 
     ShardCommunicators<Communicator> communicators_;
-    ShardBlocks<Arena> blocks_;
-    GradientBuffers gradients_;
     CpuKernels kernels_;
-    GradientBuffers own_;
     KernelPlan no_operations_;
     CpuKernels optimizer_;                              // of the own parts
     std::vector<CommunicationThread::Ticket> tickets_;  // by collective
-    IsolatedMessages messages_;                         // last, so that its thread ends first
-    CommunicationThread& thread_ = messages_.thread();
 };
 
 }  // namespace bucketwise

@@ -1,5 +1,7 @@
 #include "hw/cpu/cpu_devices.h"
 
+#include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstring>
 
@@ -8,6 +10,7 @@
 #include "hw/compute/arena.h"
 #include "hw/compute/elements.h"
 #include "hw/cpu/blas.h"
+#include "hw/launch/processor_affinity.h"
 #include "hw/rank/isolated_messages.h"
 
 namespace bucketwise {
@@ -23,6 +26,80 @@ Duration since(Clock::time_point begin) {
     return std::chrono::duration_cast<Duration>(Clock::now() - begin);
 }
 
+// --- BatchNorm's passes ---
+
+// Channels that are gone through together, row by row: their sums stay in the cache nearest.
+constexpr std::int64_t strip = 64;
+
+// Calls act(first channel, how many) for strips of channels, side by side.
+template <typename Act>
+void for_each_strip(std::int64_t channels, const Act& act) {
+    for (std::int64_t first = 0; first < channels; first += strip) {
+        act(first, std::min(strip, channels - first));
+    }
+}
+
+// The sums over one strip's rows.
+struct StripSums {
+    std::array<double, strip> first{};
+    std::array<double, strip> second{};
+};
+
+template <SumsRows Pass>
+void go_over(const Pass& pass) {
+    for_each_strip(pass.shape.channels, [&](std::int64_t first, std::int64_t width) {
+        StripSums sums;
+        for (std::int64_t row = 0; row < pass.shape.rows; ++row) {
+            const std::int64_t begin = row * pass.shape.channels + first;
+            for (std::int64_t i = 0; i < width; ++i) {
+                const ChannelSums of_element = pass.terms(begin + i, first + i);
+                const auto place = static_cast<std::size_t>(i);
+                sums.first[place] += of_element.first;
+                sums.second[place] += of_element.second;
+            }
+        }
+        for (std::int64_t i = 0; i < width; ++i) {
+            const auto place = static_cast<std::size_t>(i);
+            pass.store({sums.first[place], sums.second[place]}, first + i);
+        }
+    });
+}
+
+template <typename Pass>
+void go_over(const Pass& pass) {
+    for (std::int64_t channel = 0; channel < pass.shape.channels; ++channel) {
+        pass.of_channel(channel);
+    }
+}
+
+// Each channel's factors are there already, so whole rows are gone through.
+void go_over(const Normalise& pass) {
+    for (std::int64_t row = 0; row < pass.shape.rows; ++row) {
+        const std::int64_t begin = row * pass.shape.channels;
+        for (std::int64_t c = 0; c < pass.shape.channels; ++c) {
+            pass.write(begin + c, pass.known_of(c));
+        }
+    }
+}
+
+void go_over(const InputGradients& pass) {
+    for_each_strip(pass.shape.channels, [&](std::int64_t first, std::int64_t width) {
+        std::array<InputGradients::Channel, strip> of_channel;
+        for (std::int64_t i = 0; i < width; ++i) {
+            of_channel[static_cast<std::size_t>(i)] = pass.known_of(first + i);
+        }
+        for (std::int64_t row = 0; row < pass.shape.rows; ++row) {
+            const std::int64_t begin = row * pass.shape.channels + first;
+            for (std::int64_t i = 0; i < width; ++i) {
+                pass.write(begin + i, of_channel[static_cast<std::size_t>(i)]);
+            }
+        }
+    });
+}
+
+// --- the device ---
+
+// For training, or for BatchNorm alone.
 class CpuTrainingDevice : public TrainingDevice {
   public:
     explicit CpuTrainingDevice(Communicator& communicator)
@@ -50,6 +127,10 @@ class CpuTrainingDevice : public TrainingDevice {
 
     void run(const TrainingPass& pass) override {
         std::visit([](const auto& one) { one(0, 1); }, pass);
+    }
+
+    void run(const BatchNormPass& pass) override {
+        std::visit([](const auto& one) { go_over(one); }, pass);
     }
 
     void linear(const MatrixProduct& p, const float* a, const float* b, const float* bias,
@@ -107,18 +188,23 @@ class CpuTrainingDevice : public TrainingDevice {
         thread_.restart();
     }
 
-    Ticket all_reduce(void* data, std::int64_t elements, DType dtype,
-                      Reduction reduction) override {
-        tickets_.push_back(thread_.launch([this, data, elements, dtype, reduction] {
-            communicator_.all_reduce_sum(data, elements, dtype);
-            if (reduction == Reduction::mean) {
-                bucketwise::copy_scaled(data, data, elements, dtype, 1.0 / communicator_.ranks());
+    Ticket all_reduce(const RankExchange& exchange) override {
+        tickets_.push_back(thread_.launch([this, exchange] {
+            bucketwise::carry(communicator_, exchange);
+            if (exchange.averages) {
+                bucketwise::copy_scaled(exchange.own, exchange.own, exchange.elements(),
+                                        exchange.dtype, 1.0 / communicator_.ranks());
             }
         }));
         return tickets_.back();
     }
 
     void wait_for(Ticket ticket) override { thread_.wait(ticket); }
+
+    // By the computing thread: nothing could go on meanwhile.
+    void carry(const RankExchange& exchange) override {
+        bucketwise::carry(communicator_, exchange);
+    }
 
     void finish() override {
         for (const Ticket ticket : tickets_) {
@@ -141,12 +227,12 @@ class CpuTrainingDevice : public TrainingDevice {
         return times;
     }
 
-    ContentionTimes contend(float* data, std::int64_t elements, std::int64_t iterations,
+    ContentionTimes contend(const RankExchange& message, std::int64_t iterations,
                             const Act& pass) override {
         meet();
         std::vector<Ticket> tickets;
         for (std::int64_t i = 0; i < iterations; ++i) {
-            tickets.push_back(all_reduce(data, elements, DType::float32, Reduction::sum));
+            tickets.push_back(all_reduce(message));
         }
         ContentionTimes result;
         while (!thread_.has_ended(tickets.back())) {
@@ -162,7 +248,6 @@ class CpuTrainingDevice : public TrainingDevice {
         return result;
     }
 
-  protected:
     [[nodiscard]] std::shared_ptr<std::byte> raw_memory(std::int64_t bytes) override {
         const auto arena = std::make_shared<Arena>(bytes);
         return {arena, arena->at(0)};
@@ -175,10 +260,24 @@ class CpuTrainingDevice : public TrainingDevice {
     CommunicationThread& thread_ = messages_.thread();
 };
 
+class CpuBatchNorm : public CpuTrainingDevice {
+  public:
+    explicit CpuBatchNorm(Communicator& communicator)
+        : CpuTrainingDevice(communicator),
+          limit_(ProcessorLimit::away_from_transport(communicator.rank())) {}
+
+  private:
+    ProcessorLimit limit_;
+};
+
 }  // namespace
 
 std::unique_ptr<TrainingDevice> cpu_training_device(Communicator& communicator) {
     return std::make_unique<CpuTrainingDevice>(communicator);
+}
+
+std::unique_ptr<BatchNormDevice> cpu_batch_norm(Communicator& communicator) {
+    return std::make_unique<CpuBatchNorm>(communicator);
 }
 
 }  // namespace bucketwise

@@ -1,18 +1,22 @@
 #include "hw/gloo/connection.h"
 
+#include <gloo/barrier.h>
 #include <gloo/config.h>
+#include <gloo/gather.h>
 #include <gloo/rendezvous/context.h>
 
 #include <algorithm>
 #include <array>
 #include <csignal>
+#include <cstring>
+#include <span>
 #include <vector>
 
 #include <fmt/format.h>
 
-#include "hw/gloo/gloo_communicator.h"
+#include "hw/gloo/gloo_collectives.h"
 #include "hw/gloo/meeting/device.h"
-#include "hw/gloo/meeting/gloo_control_group.h"
+#include "hw/gloo/meeting/group.h"
 #include "hw/gloo/meeting/store.h"
 #include "hw/launch/processor_affinity.h"
 #include "sim/base/error.h"
@@ -104,6 +108,90 @@ void check(const MeetingPoint& meeting) {
 
 }  // namespace
 
+// Collectives of one implementation. `group` outlives it.
+class GlooCommunicator final : public Communicator {
+  public:
+    GlooCommunicator(GlooGroup& group, const GlooCollectives& collectives)
+        : group_(group), collectives_(collectives) {}
+
+    [[nodiscard]] int rank() const override { return group_.rank(); }
+    [[nodiscard]] int ranks() const override { return group_.ranks(); }
+
+    void all_reduce_sum(void* data, std::int64_t elements, DType dtype) override {
+        if (ranks() > 1 && elements > 0) {
+            collectives_.all_reduce(group_, scratch_, data, elements, dtype);
+        }
+    }
+
+    void reduce_scatter_sum(void* data, std::int64_t elements, DType dtype) override {
+        if (ranks() > 1 && elements > 0) {
+            collectives_.reduce_scatter(group_, scratch_, data, ranks() * elements, dtype);
+        }
+    }
+
+    void all_gather(const void* own, void* all, Bytes size) override {
+        if (size.count == 0) {
+            return;
+        }
+        char* const place = static_cast<char*>(all) + rank() * size.count;
+        if (own != place) {
+            std::memcpy(place, own, static_cast<std::size_t>(size.count));
+        }
+        if (ranks() > 1) {
+            collectives_.all_gather(group_, all, ranks() * size.count);
+        }
+    }
+
+    void broadcast_from_first(void* data, Bytes size) override {
+        group_.broadcast_from_first(static_cast<char*>(data), size.count);
+    }
+
+  private:
+    GlooGroup& group_;
+    GlooCollectives collectives_;
+    Scratch scratch_;
+};
+
+// Over a context of its own. `group` outlives it and is used by nobody else.
+class GlooControlGroup final : public ControlGroup {
+  public:
+    explicit GlooControlGroup(GlooGroup& group) : group_(group) {}
+
+    [[nodiscard]] int rank() const override { return group_.rank(); }
+    [[nodiscard]] int ranks() const override { return group_.ranks(); }
+
+    void barrier() override {
+        if (ranks() > 1) {
+            gloo::BarrierOptions options(group_.context());
+            group_.collective("barrier", options, gloo::barrier);
+        }
+    }
+
+    void broadcast_from_first(std::span<std::int64_t> values) override {
+        group_.broadcast_from_first(values.data(), std::ssize(values));
+    }
+
+    std::vector<double> gather_to_first(std::span<const double> values) override {
+        std::vector<double> own(values.begin(), values.end());  // Gloo asks for writable memory
+        if (ranks() == 1 || values.empty()) {
+            return own;
+        }
+        std::vector<double> all(rank() == 0 ? values.size() * static_cast<std::size_t>(ranks())
+                                            : 0);
+        gloo::GatherOptions options(group_.context());
+        options.setInput(own.data(), own.size());
+        if (rank() == 0) {
+            options.setOutput(all.data(), all.size());
+        }
+        options.setRoot(0);
+        group_.collective("gather", options, gloo::gather);
+        return all;
+    }
+
+  private:
+    GlooGroup& group_;
+};
+
 // Ranks that are connected, and what they exchange by each implementation.
 struct GlooConnection::ConnectedRanks {
     ConnectedRanks(std::shared_ptr<gloo::Context> context, std::chrono::milliseconds deadline)
@@ -112,9 +200,7 @@ struct GlooConnection::ConnectedRanks {
     GlooGroup group;
     // By AllReduceImplementation.
     std::array<GlooCommunicator, 3> communicators{
-        {{group, {library_all_reduce, ring_reduce_scatter, library_all_gather}},
-         {group, {ring_all_reduce, ring_reduce_scatter, ring_all_gather}},
-         {group, {direct_all_reduce, direct_reduce_scatter, direct_all_gather}}}};
+        {{group, library_collectives}, {group, ring_collectives}, {group, direct_collectives}}};
 
     Communicator& by(AllReduceImplementation implementation) {
         return communicators[static_cast<std::size_t>(implementation)];

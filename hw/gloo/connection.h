@@ -8,7 +8,6 @@
 
 #include "hw/backend/backend.h"
 #include "hw/rank/communicator.h"
-#include "hw/rank/control_group.h"
 
 namespace bucketwise {
 
@@ -29,9 +28,9 @@ class GlooConnection {
     // collective of one of them at a time.
     [[nodiscard]] Communicator& communicator(AllReduceImplementation implementation);
 
-    // Of some ranks, in the order in which they are named, with sockets of their own. Collective:
-    // every rank calls it at the same time, with a group that it is in, and each with the same one
-    // as those in it. Owned by the connection, as long as that lasts. Throws as the constructor.
+    // For some ranks, in the given order, with sockets of their own. Collective: every rank calls
+    // it at the same time, with a group that it is in, and each with the same one as those in it.
+    // Owned by the connection, as long as that lasts. Throws as the constructor.
     [[nodiscard]] Communicator& communicator_among(const std::vector<std::int64_t>& ranks,
                                                    AllReduceImplementation implementation);
 

@@ -1,6 +1,5 @@
 #include <vector>
 
-#include "hw/compute/elements.h"
 #include "hw/gloo/gloo_collectives.h"
 
 namespace bucketwise {
@@ -12,7 +11,8 @@ using gloo::transport::UnboundBuffer;
 // ranks send to the same one first.
 class Direct {
   public:
-    Direct(const GlooGroup& group, void* data, std::int64_t elements, std::int64_t element)
+    Direct(const GlooGroup& group, void* data, std::int64_t elements, std::int64_t element,
+           bool /*half*/)
         : rank_(group.rank()),
           ranks_(group.ranks()),
           elements_(elements),
@@ -107,26 +107,6 @@ class Direct {
 
 }  // namespace
 
-void direct_all_reduce(GlooGroup& group, Scratch& scratch, void* data, std::int64_t elements,
-                       DType dtype) {
-    Direct direct(group, data, elements, element_size(dtype).count);
-    direct.prepare_to_add(group, scratch, element_sum(dtype));
-    group.collective("all-reduce", [&] {
-        direct.reduce_scatter();
-        direct.all_gather();
-    });
-}
-
-void direct_reduce_scatter(GlooGroup& group, Scratch& scratch, void* data, std::int64_t elements,
-                           DType dtype) {
-    Direct direct(group, data, elements, element_size(dtype).count);
-    direct.prepare_to_add(group, scratch, element_sum(dtype));
-    group.collective("reduce-scatter", [&] { direct.reduce_scatter(); });
-}
-
-void direct_all_gather(GlooGroup& group, void* data, std::int64_t bytes) {
-    Direct direct(group, data, bytes, 1);
-    group.collective("all-gather", [&] { direct.all_gather(); });
-}
+const GlooCollectives direct_collectives = ByHalves<Direct>::collectives;
 
 }  // namespace bucketwise

@@ -23,23 +23,17 @@ class GlooRank : public RankConnection {
 
     std::unique_ptr<RankDevice> device(const Scenario& scenario, const Workload& workload,
                                        const SyncSettings& sync) override {
-        return std::make_unique<CpuRank>(scenario, workload, sync,
-                                         connection_.communicator(implementation_));
-    }
-
-    std::unique_ptr<ShardedDevice> sharded_device(const Scenario& scenario,
-                                                  const Workload& workload) override {
-        const ShardPlace place = shard_place(scenario, control().rank());
         Communicator& all = connection_.communicator(implementation_);
-        const auto among = [&](const std::vector<std::int64_t>& ranks) -> Communicator& {
-            return connection_.communicator_among(ranks, implementation_);
-        };
-        Communicator& sharing = place.replicas > 1 ? among(place.sharing()) : all;
-        Communicator& gathering = place.gathers_among_fewer() ? among(place.gathering()) : sharing;
-        Communicator& replicas = place.replicas > 1 ? among(place.replicating()) : all;
+        if (!scenario.sharding) {
+            return std::make_unique<CpuRank>(scenario, workload, sync, all);
+        }
         return std::make_unique<CpuShardedRank>(
             scenario, workload,
-            ShardCommunicators<Communicator>{all, sharing, gathering, replicas});
+            ShardCommunicators<Communicator>::made(
+                shard_place(scenario, all.rank()), all,
+                [&](const std::vector<std::int64_t>& ranks) -> Communicator& {
+                    return connection_.communicator_among(ranks, implementation_);
+                }));
     }
 
     std::unique_ptr<MessageDevice> messages() override {

@@ -9,7 +9,7 @@
 namespace bucketwise {
 namespace {
 
-// Gloo's form of the sum: out = a + b, of which out may be one.
+// Gloo's form of the sum: out = a + b; out may be a or b.
 gloo::AllreduceOptions::Func three_operand_sum(DType dtype) {
     const ElementSum add = element_sum(dtype);
     const auto element = static_cast<std::size_t>(element_size(dtype).count);
@@ -39,10 +39,8 @@ void set_output(gloo::AllreduceOptions& options, void* data, std::int64_t elemen
     }
 }
 
-}  // namespace
-
-void library_all_reduce(GlooGroup& group, Scratch& /*scratch*/, void* data, std::int64_t elements,
-                        DType dtype) {
+void all_reduce(GlooGroup& group, Scratch& /*scratch*/, void* data, std::int64_t elements,
+                DType dtype) {
     gloo::AllreduceOptions options(group.context());
     set_output(options, data, elements, dtype);
     options.setReduceFunction(three_operand_sum(dtype));
@@ -50,10 +48,19 @@ void library_all_reduce(GlooGroup& group, Scratch& /*scratch*/, void* data, std:
 }
 
 // In place: Gloo would copy what it is given as its input, too.
-void library_all_gather(GlooGroup& group, void* data, std::int64_t bytes) {
+void all_gather(GlooGroup& group, void* data, std::int64_t bytes) {
     gloo::AllgatherOptions options(group.context());
     options.setOutput(static_cast<char*>(data), static_cast<std::size_t>(bytes));
     group.collective("all-gather", options, gloo::allgather);
 }
+
+void reduce_scatter(GlooGroup& group, Scratch& scratch, void* data, std::int64_t elements,
+                    DType dtype) {
+    ring_collectives.reduce_scatter(group, scratch, data, elements, dtype);
+}
+
+}  // namespace
+
+const GlooCollectives library_collectives{all_reduce, reduce_scatter, all_gather};
 
 }  // namespace bucketwise

@@ -16,8 +16,8 @@ constexpr std::int64_t rounded_up(std::int64_t value, std::int64_t multiple) {
     return (value + multiple - 1) / multiple * multiple;
 }
 
-// How gloo/allreduce.cc cuts a buffer for its ring: into equal segments, of which each rank has as
-// many; the last ones may be short or empty.
+// How gloo/allreduce.cc cuts a buffer for its ring: into equal segments, equally many for each
+// rank; the last ones may be short or empty.
 struct GlooSegments {
     std::int64_t size = 0;      // bytes
     std::int64_t per_rank = 0;  // segments

@@ -1,5 +1,5 @@
-// What the all-reduces of this folder do to memory and to rounding, without running them: known
-// from how each cuts the buffer and in which order it adds.
+// The memory and the rounding of the all-reduces of this folder, without running them: both follow
+// from the cuts of the buffer and the order of additions.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@
 
 namespace bucketwise {
 
-// What each rank receives into before it adds, beside the message itself, as far as pages of it are
-// ever touched. On p ranks, of n bytes (chunks are of whole elements, so a little more):
+// The memory that each rank receives into before it adds, beside the message itself, as far as its
+// pages are ever touched. On p ranks, of n bytes (chunks are of whole elements, so a little more):
 //   ring     two chunks of n/p in turn; one at p = 2, whose only step needs no second
 //   direct   the own chunk of n/p from each of the p-1 others
 //   library  two of Gloo's segments: n over a multiple of p that is at least 2p, each at most 1 MiB

@@ -1,4 +1,3 @@
-#include "hw/compute/elements.h"
 #include "hw/gloo/gloo_collectives.h"
 
 namespace bucketwise {
@@ -11,11 +10,10 @@ using gloo::transport::UnboundBuffer;
 // `offset` of 1 chunk c starts at rank c+1, so that it ends at rank c.
 class Ring {
   public:
-    Ring(const GlooGroup& group, void* data, std::int64_t elements, std::int64_t element,
-         int offset = 0)
+    Ring(const GlooGroup& group, void* data, std::int64_t elements, std::int64_t element, bool half)
         : rank_(group.rank()),
           ranks_(group.ranks()),
-          offset_(offset),
+          offset_(half ? 1 : 0),
           elements_(elements),
           element_(element),
           deadline_(group.deadline()),
@@ -128,26 +126,6 @@ class Ring {
 
 }  // namespace
 
-void ring_all_reduce(GlooGroup& group, Scratch& scratch, void* data, std::int64_t elements,
-                     DType dtype) {
-    Ring ring(group, data, elements, element_size(dtype).count);
-    ring.prepare_to_add(group, scratch, element_sum(dtype));
-    group.collective("all-reduce", [&] {
-        ring.reduce_scatter();
-        ring.all_gather();
-    });
-}
-
-void ring_reduce_scatter(GlooGroup& group, Scratch& scratch, void* data, std::int64_t elements,
-                         DType dtype) {
-    Ring ring(group, data, elements, element_size(dtype).count, 1);
-    ring.prepare_to_add(group, scratch, element_sum(dtype));
-    group.collective("reduce-scatter", [&] { ring.reduce_scatter(); });
-}
-
-void ring_all_gather(GlooGroup& group, void* data, std::int64_t bytes) {
-    Ring ring(group, data, bytes, 1, 1);
-    group.collective("all-gather", [&] { ring.all_gather(); });
-}
+const GlooCollectives ring_collectives = ByHalves<Ring>::collectives;
 
 }  // namespace bucketwise

@@ -12,14 +12,6 @@
 
 namespace bucketwise {
 
-// See Chunk.
-struct TensorPlace {
-    std::byte* tensor = nullptr;
-    std::byte* place = nullptr;
-    std::int64_t numel = 0;
-    std::int64_t tensor_index = 0;
-};
-
 // Tensor after tensor.
 std::vector<Chunk> chunks_of(const std::vector<TensorPlace>& tensors);
 

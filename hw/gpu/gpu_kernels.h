@@ -1,6 +1,6 @@
-// What a rank computes on a GPU: matrix products through cuBLAS in the scenario's arithmetic, our
-// own kernels for everything else, and a calibrated amount of arithmetic for operations of which
-// only the time is known.
+// The kernels of a rank on a GPU: matrix products through cuBLAS in the scenario's arithmetic, our
+// own kernels for everything else, and a calibrated amount of arithmetic for operations whose time
+// alone is known.
 //
 // Everything is put on one stream; nothing here waits for it but the constructor and calibrate().
 // A convolution runs as the matrix product it implicitly is, over an input that is already
@@ -9,8 +9,8 @@
 // Weights are random. A weight's gradient has to be the outer product of row_value and column_value
 // (see hw/compute/gradient_pattern.h), and neither of its factors may be mostly zeros, which a GPU
 // multiplies faster than numbers: so row i of an activation is row_value times a sign s(i), row i
-// of an output's gradient column_value times t(i), with random signs of which s(i) t(i) sum to 1.
-// Partial sums are integers far below 2^24, so the sum is exact in whatever order.
+// of an output's gradient column_value times t(i), with random signs whose products s(i) t(i) sum
+// to 1. Partial sums are integers far below 2^24, so the sum is exact in whatever order.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@
 #include <variant>
 #include <vector>
 
-#include "hw/compute/gradient_buffers.h"
+#include "hw/compute/gradient_layout.h"
 #include "hw/compute/kernel_plan.h"
 #include "hw/compute/planned_kernels.h"
 #include "hw/gpu/chunk_table.h"
@@ -35,13 +35,13 @@ namespace bucketwise {
 
 using GpuGradientBuffers = BasicGradientBuffers<DeviceMemory>;
 
-// What the known values of gradients are made of, on the device.
+// The factors of the known values of gradients, on the device.
 struct PatternTables {
     DeviceMemory rows;     // row_value(0), ... as float32
     DeviceMemory columns;  // column_value(0), ...
 };
 
-// In which matrix products are computed; float32 where there are none.
+// The arithmetic of matrix products; float32 where there are none.
 Arithmetic arithmetic_of(const Scenario& scenario);
 
 class GpuKernels : public PlannedKernels {
@@ -74,7 +74,7 @@ class GpuKernels : public PlannedKernels {
     // Median of several launches, by events.
     [[nodiscard]] Duration timed(const Run& launch) const;
 
-    struct Room;  // how much memory of which kind all operations need
+    struct Room;  // memory that all operations need, by kind
     void reserve(const Room& room);
     void fill_with(const DeviceMemory& random, const DeviceMemory& memory);
     void set_outer_product(const DeviceMemory& memory, const std::vector<float>& rows,

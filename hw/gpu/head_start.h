@@ -1,8 +1,8 @@
 // Lets the host launch many things before the GPU begins with the first, so that none waits for its
 // launch.
 //
-// A few hundred launches at a time: the GPU's queue holds about a thousand, and a host that has to
-// wait for room in it could not let the GPU begin. For the same reason everything must have been
+// A few hundred launches at a time: the GPU's queue holds about a thousand, and a host that waits
+// for room in it could not let the GPU begin. For the same reason everything must have been
 // launched once before: the driver loads kernels when they are first launched, and may wait for an
 // idle GPU to do so.
 #pragma once
@@ -21,7 +21,7 @@ class HeadStart {
 
     static constexpr int most_launches = 256;
 
-    // Lets the GPU begin at its end, however that comes about: what is held could not be aborted.
+    // Lets the GPU begin at its end, however that comes about: held work could not be aborted.
     class Hold {
       public:
         // Nothing that is put on the stream from now on begins before the release.
@@ -49,8 +49,8 @@ class HeadStart {
     int held_ = 0;
 };
 
-// What a timing event on the stream adds to what it times: tiny copies launched ahead, with and
-// without an event after each. `memory` is of the device, two words of 16 bytes.
+// The time that a timing event on the stream adds to an interval: tiny copies launched ahead, with
+// and without an event after each. `memory` is of the device, two words of 16 bytes.
 Duration time_of_a_stamp(const GpuStream& stream, HeadStart& head_start,
                          const DeviceMemory& memory);
 

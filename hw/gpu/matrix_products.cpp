@@ -9,7 +9,7 @@
 namespace bucketwise {
 namespace {
 
-// What NVIDIA advises for Hopper; more than older GPUs need.
+// NVIDIA's advice for Hopper; older GPUs need less.
 constexpr std::int64_t workspace_bytes = std::int64_t{32} << 20;
 
 cudaDataType_t data_type(DType dtype) {

@@ -20,7 +20,7 @@ namespace bucketwise {
 // Such as "cuBLAS 13.0.2".
 std::string cublas_version();
 
-// The dtype in which an arithmetic reads its factors: tfloat32 reads float32.
+// The dtype of an arithmetic's factors: tfloat32 reads float32.
 DType operand_dtype(Arithmetic arithmetic);
 
 // Whether a product in `arithmetic` can write its result as `dtype`.
@@ -35,7 +35,7 @@ class MatrixProducts {
 
     // c[m,n] = a[m,k] b[k,n], in the operands' dtype.
     void forward(const MatrixProduct& p, const void* a, const void* b, void* c);
-    // a[m,k] = c[m,n] b[k,n]^T, likewise.
+    // a[m,k] = c[m,n] b[k,n]^T, in the operands' dtype.
     void input_gradient(const MatrixProduct& p, const void* c, const void* b, void* a);
     // b[k,n] = factor a[m,k]^T c[m,n] + keep b; b in `dtype`, which can_write() allows.
     void weight_gradient(const MatrixProduct& p, const void* a, const void* c, void* b, DType dtype,

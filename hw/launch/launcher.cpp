@@ -374,7 +374,7 @@ class Launch {
     LauncherSignals signals_;  // before the first rank, until after the last
     std::deque<Rank> ranks_;
     std::vector<pollfd> descriptors_;
-    std::vector<Cause> causes_;  // in the order in which they were noticed
+    std::vector<Cause> causes_;  // in the order of notice
     std::optional<int> interrupted_by_;
     Phase phase_ = Phase::running;
     Clock::time_point phase_end_;

@@ -12,7 +12,7 @@
 namespace bucketwise {
 namespace {
 
-// What has just been opened, or was not; numbered above the standard streams.
+// Renumbers a descriptor above the standard streams. Throws if it could not be opened.
 Descriptor opened(Descriptor descriptor, const char* what) {
     if (descriptor.is_open() && descriptor.get() <= STDERR_FILENO) {
         descriptor = Descriptor(::fcntl(descriptor.get(), F_DUPFD_CLOEXEC, STDERR_FILENO + 1));

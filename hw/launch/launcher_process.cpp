@@ -25,7 +25,7 @@
 namespace bucketwise {
 namespace {
 
-// What a child that cannot become the command writes into its pipe: the mark, a letter for the
+// A child that cannot become the command writes this into its pipe: the mark, a letter for the
 // step, and errno. No rank writes this, for by then there is none.
 constexpr std::string_view not_started_mark = "not-started ";
 constexpr char preparing = 'p';
@@ -65,7 +65,7 @@ Variables variables_of_rank(const LaunchRequest& request, int rank, const std::s
     return variables;
 }
 
-// This process's environment with `variables`, of which the last of a name counts.
+// This process's environment with `variables`; the last of a name counts.
 std::vector<std::string> environment_with(const Variables& variables) {
     std::map<std::string, std::string> lines;  // by name
     for (const auto& [name, value] : variables) {

@@ -1,14 +1,14 @@
-// What a rank tells its launcher.
+// A rank's reports to its launcher.
 #pragma once
 
 #include <string>
 
 namespace bucketwise {
 
-// The rank's side: what it tells the launcher. Does nothing when none is listening.
+// The rank's side. Does nothing when no launcher is listening.
 //
 // Each report is one line, "progress TEXT", "failure own TEXT" or "failure peer TEXT", in the pipe
-// whose descriptor is in BUCKETWISE_REPORT_FD. Line breaks in TEXT become spaces, and what exceeds
+// whose descriptor is in BUCKETWISE_REPORT_FD. Line breaks in TEXT become spaces, and text beyond
 // an atomic write is cut off. Any thread may report.
 class LauncherReport {
   public:

@@ -13,8 +13,8 @@ namespace {
 
 constexpr std::array interrupts{SIGINT, SIGTERM, SIGHUP};
 
-// What a handler can reach has to be global. A flag for each signal, because a byte written into a
-// full pipe would be lost; the byte only wakes.
+// A handler reaches only globals. A flag for each signal, because a byte written into a full pipe
+// would be lost; the byte only wakes.
 std::array<std::atomic<bool>, NSIG> arrived;
 std::atomic<int> woken_descriptor{-1};
 static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<int>::is_always_lock_free);

@@ -1,4 +1,4 @@
-// Which processors a rank's threads run on.
+// The processors of a rank's threads.
 //
 // A rank has three threads: one computes, one communicates, one is the transport's. Gloo's
 // transport thread, when it takes the processor from the thread that is just sending, spins on the

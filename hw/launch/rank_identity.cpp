@@ -64,7 +64,7 @@ struct Environment {
     }
 };
 
-// What one launcher calls the four numbers.
+// One launcher's names of the four numbers.
 struct Names {
     std::string rank;
     std::string ranks;
@@ -79,9 +79,9 @@ struct Launcher {
     std::vector<std::string> job;  // variables whose values tell one run from the next
 };
 
-// In the order in which they are asked for. The run's id of torchrun is "none" unless the user
-// names one; a restart is another run. Hydra, MPICH's, sets nothing that tells one run from the
-// next and is the same on all ranks.
+// In the order of asking. The run's id of torchrun is "none" unless the user names one; a restart
+// is another run. Hydra, MPICH's, sets nothing that tells one run from the next and is the same on
+// all ranks.
 const std::vector<Launcher>& launchers() {
     static const Names torchrun{"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"};
     static const Names open_mpi{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",

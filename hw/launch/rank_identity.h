@@ -1,4 +1,4 @@
-// Which rank of how many this process is, when a launcher started it.
+// This process's rank, and the number of ranks, when a launcher started it.
 #pragma once
 
 #include <functional>

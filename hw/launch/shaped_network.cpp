@@ -168,7 +168,7 @@ std::optional<std::string> error_of_batch(const std::string& program, const std:
     return exit_status(child) == 0 ? std::nullopt : std::optional(first_line(errors));
 }
 
-// What iproute2 and the kernel say, and what that means to someone who typed --link-rate.
+// Messages of iproute2 and the kernel, and their meaning to someone who typed --link-rate.
 struct Explanation {
     std::string_view said;
     const char* means;
@@ -251,7 +251,7 @@ std::string shaping(const std::string& device, BitsPerSecond rate, const LinkSha
 // and the other in the rank's, which the program finds among its own descriptors: it may not look
 // at those of a process with more privileges.
 std::string switch_commands(const std::vector<Descriptor>& namespaces) {
-    // forward_delay 0: a port carries packets as soon as it is up.
+    // forward_delay 0: a port carries packets at once.
     std::string commands =
         "link add name switch0 type bridge stp_state 0 forward_delay 0 mcast_snooping 0\n";
     for (int rank = 0; rank < std::ssize(namespaces); ++rank) {

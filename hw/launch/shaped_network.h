@@ -4,7 +4,7 @@
 // The namespaces have no names: they live as long as a process or descriptor holds them, and the
 // kernel takes the devices with them. Nothing can be left behind, however this process ends.
 //
-// Root makes them as it is, everybody else in a user namespace (hw/launch/user_namespace.h).
+// Root makes them directly, everybody else in a user namespace (hw/launch/user_namespace.h).
 #pragma once
 
 #include <cstdint>
@@ -33,8 +33,8 @@ class ShapedNetwork {
     ShapedNetwork(int ranks, BitsPerSecond rate);
 
     // Moves the calling process (one thread) into the rank's namespaces, once. For a child between
-    // fork and exec: allocates nothing; returns false with errno set. Of an ordinary user the child
-    // has all privileges in there until it becomes another program.
+    // fork and exec: allocates nothing; returns false with errno set. An ordinary user's child has
+    // all privileges in there until it becomes another program.
     [[nodiscard]] bool enter(int rank) const noexcept;
 
     [[nodiscard]] static std::string address(int rank);              // numeric, the rank's own

@@ -1,5 +1,5 @@
-// What an ordinary user has in place of root: a user namespace, within which the kernel lets
-// everybody make networks.
+// An ordinary user's substitute for root: a user namespace, where the kernel lets everybody make
+// networks.
 //
 // The caller keeps its own user and group number in there, rather than becoming root. So a rank
 // that enters is who it always was, to its files and to what asks for its user, and loses all
@@ -14,7 +14,7 @@
 
 namespace bucketwise {
 
-// What this system lets ordinary users do; none: the system has no such setting.
+// The system's permissions of ordinary users; none: the system has no such setting.
 struct UserNamespaceSettings {
     // user.max_user_namespaces
     std::optional<long> max_user_namespaces = std::nullopt;
@@ -31,8 +31,8 @@ UserNamespaceSettings read_user_namespace_settings();
 // no setting does), and the way out.
 std::string missing_privileges(const UserNamespaceSettings& settings, const std::string& refusal);
 
-// Whether this process may make networks as it is, and so may the programs that it starts: root
-// with CAP_NET_ADMIN and CAP_SYS_ADMIN.
+// Whether this process, and the programs that it starts, may make networks without a user
+// namespace: root with CAP_NET_ADMIN and CAP_SYS_ADMIN.
 bool may_make_networks();
 
 // Moves the calling process, which must have one thread, into a new user namespace, and gives the

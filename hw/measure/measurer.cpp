@@ -55,7 +55,7 @@ std::vector<double> ready_us(const Workload& workload, const LastMicroStep& last
     return ready;
 }
 
-// Launches one after another, in place of what they launch.
+// Launches one after another.
 StepTrace as_intervals(const std::vector<Duration>& launches) {
     StepTrace trace;
     Duration now{0};
@@ -76,7 +76,6 @@ double copies_us(const Program& program, const StepTrace& trace) {
     return to_us(sum);
 }
 
-// What zero3's do of copying.
 double within_collectives_us(const StepTrace& free_trace) {
     Duration sum{0};
     for (const Interval& collective : free_trace.collectives) {
@@ -106,8 +105,8 @@ void write_or_read(Record& record, const Visit& visit) {
     }
 }
 
-// What one rank saw of a step: that many values, as rank_step_of() reads them, then the step with
-// free communication and how far a gradient was from its sum.
+// One rank's numbers of a step: as many as rank_step_of() reads, then the step with free
+// communication and the largest difference of a gradient.
 constexpr std::size_t rank_step_values = 6;
 
 std::vector<double> values_of(const MeasuredStep& step, std::int64_t peak_memory_bytes,
@@ -127,7 +126,7 @@ RankStep rank_step_of(const std::vector<double>& values) {
             values[3], values[4], static_cast<std::int64_t>(values[5])};
 }
 
-// What was computed in the last micro-step of a step without communication, operation by operation.
+// The last micro-step of a step without communication, operation by operation.
 void add_operations(const StepInput& input, const Program& program, const StepTrace& trace,
                     ComputeRecord& record) {
     const LastMicroStep last = last_micro_step(program, trace);
@@ -144,9 +143,9 @@ void add_parts(const Program& program, const StepTrace& trace, ComputeRecord& re
     record.optimizer_us = to_us(step.optimizer);
 }
 
-// `each`: every instruction by itself, if the device can tell. Where a step runs as one graph, no
-// operation is launched by itself. Behind a head start the host never waits for room in the GPU's
-// queue, as it does in a step that the GPU is slow with.
+// `each`: every instruction by itself, if the device times them. In a step that runs as one graph
+// no operation is launched by itself. Behind a head start the host never waits for room in the
+// GPU's queue, as it does in a step that is slow on the GPU.
 void add_computing(const StepInput& input, const Program& program, const StepTrace& trace,
                    const std::optional<StepTrace>& each, ComputeRecord& record) {
     add_parts(program, trace, record);
@@ -165,35 +164,6 @@ void refuse_wrong(const StepCheck& check) {
 }
 
 }  // namespace
-
-namespace {
-
-void set_as_replayed(const Scenario& scenario, StepInput& input) {
-    if (!input.copy_bandwidth) {
-        input.copy_bandwidth = bandwidth_from_gb_per_s(1);
-    }
-    input.step.optimizer_launch = Duration{0};  // real launches take what they take
-    if (std::holds_alternative<Optimizer>(scenario.step.optimizer)) {
-        input.step.optimizer = std::max(input.step.optimizer, Duration{1});
-    }
-}
-
-}  // namespace
-
-StepInput replay_input(const Scenario& scenario) {
-    StepInput input = step_input(scenario);
-    set_as_replayed(scenario, input);
-    return input;
-}
-
-ShardedInput sharded_replay_input(const Scenario& scenario, const ShardingRequest& setting,
-                                  bool on_host) {
-    ShardedInput input = sharded_input(scenario);
-    set_as_replayed(scenario, input.step);
-    input.step.workload.host_is_device = on_host;
-    input.request = setting;
-    return input;
-}
 
 DType wire_dtype(const Scenario& scenario, const Workload& workload) {
     std::array<std::int64_t, every<DType>.size()> bytes{};
@@ -217,7 +187,7 @@ std::optional<CollectiveKind> isolated_kind(Protocol protocol) {
     }
 }
 
-// A sharded step's are those of its largest group.
+// A sharded step has the dtypes of its largest group.
 MessageDtypes message_dtypes(const Scenario& scenario, const StepInput& input) {
     if (!scenario.sharding) {
         const DType dtype = wire_dtype(scenario, input.workload);
@@ -229,15 +199,8 @@ MessageDtypes message_dtypes(const Scenario& scenario, const StepInput& input) {
     return {largest.gathered_dtype, largest.reduced_dtype};
 }
 
-ReplayedStep replayed_step(const Scenario& scenario, const StepInput& input, Cap cap) {
-    ReplayedStep replayed{.sync = settings_of_replay(with_cap(scenario.sync, cap))};
-    replayed.plan = make_plan(input.workload, replayed.sync.policy);
-    replayed.program = build_program(input, replayed.sync, replayed.plan);
-    return replayed;
-}
-
 Measurer::Measurer(const Scenario& scenario, const StepInput& input, Transport transport,
-                   ComputingDevice& device, const RankSession& session)
+                   RankDevice& device, const RankSession& session)
     : scenario_(scenario),
       input_(input),
       transport_(std::move(transport)),
@@ -292,56 +255,40 @@ std::vector<Measurement> Measurer::measure_isolated(CollectiveKind kind, const I
     return {CollectiveRecord{kind, std::move(record)}};
 }
 
-ComputeRecord ReplayMeasurer::compute_on_this_rank(bool copies_first) {
-    prepare({});
-    ComputeRecord record;
-    record.copying_step_us = copies_first ? step_us(run_free()) : 0;
-    session().control().barrier();
-    SyncRequest none;
-    none.strategy = Strategy::none;
-    const SyncSettings sync = settings_of_replay(none);
-    const Program program = build_program(input(), sync, {});
-    const StepTrace trace = device_.run(program, sync, {}, next_step(), Communicate::for_free);
-    if (!copies_first) {
-        record.copying_step_us = step_us(run_free());
-    }
-    add_computing(input(), program, trace, device_.run_each(program, sync, {}, next_step()),
-                  record);
-    if (trace.graph_launch) {
-        record.graph_launch_us = to_us(*trace.graph_launch);
-    }
-    const std::optional<StepTrace> each_copy =
-        device_.run_each(replayed_.program, replayed_.sync, replayed_.plan, next_step());
-    if (each_copy) {
-        record.copies_us = copies_us(replayed_.program, *each_copy);
-    }
-    return record;
-}
-
-ComputeRecord ShardedMeasurer::compute_on_this_rank(bool copies_first) {
+// Sharded steps tell the time of copies from the copying step, unless the device times each one;
+// zero3 copies within its collectives, too.
+ComputeRecord Measurer::compute_on_this_rank(bool copies_first) {
     prepare({});
     ComputeRecord record;
     const auto run_copies = [&] {
         const StepTrace trace = run_free();
         record.copying_step_us = step_us(trace);
-        record.copies_us = copies_us(program(), trace);
-        if (replay_.request.strategy == ShardedStrategy::zero3) {
-            *record.copies_us += within_collectives_us(trace);
+        if (scenario_.sharding) {
+            const bool within = step_.request.strategy == ShardedStrategy::zero3;
+            record.copies_us =
+                copies_us(step_.program, trace) + (within ? within_collectives_us(trace) : 0);
         }
     };
     if (copies_first) {
         run_copies();
     }
-    session().control().barrier();
-    const ShardedReplay computing = computing_of(replay_);
-    const StepTrace trace = device_.run(computing, next_step(), Communicate::for_free);
+    session_.control().barrier();
+    ReplayedStep computing =
+        scenario_.sharding ? computing_of(step_) : ReplayedStep{.sync = without_synchronisation()};
+    if (!scenario_.sharding) {
+        computing.program = build_program(input_, computing.sync, {});
+    }
+    const StepTrace trace = device_.run(computing, next_step_++, Communicate::for_free);
     if (!copies_first) {
         run_copies();
     }
-    add_computing(input(), computing.program, trace, device_.run_each(computing, next_step()),
+    add_computing(input_, computing.program, trace, device_.run_each(computing, next_step_++),
                   record);
-    if (const std::optional<StepTrace> each_copy = device_.run_each(replay_, next_step())) {
-        record.copies_us = copies_us(replay_.program, *each_copy);
+    if (trace.graph_launch) {
+        record.graph_launch_us = to_us(*trace.graph_launch);
+    }
+    if (const std::optional<StepTrace> each_copy = device_.run_each(step_, next_step_++)) {
+        record.copies_us = copies_us(step_.program, *each_copy);
     }
     return record;
 }
@@ -365,8 +312,8 @@ std::vector<Measurement> Measurer::measure_compute(std::int64_t round, bool copi
     return records;
 }
 
-// Enough for a tenth of a second, and for several of the longest operations, so that some lie
-// wholly within. Rank 0 decides, so that all agree.
+// Enough collectives for a tenth of a second, and for several of the longest operations, so that
+// some lie wholly within. Rank 0 decides, so that all agree.
 std::int64_t Measurer::contention_iterations(const std::vector<Duration>& collectives,
                                              const std::vector<Duration>& operations) {
     const auto longest = std::max_element(operations.begin(), operations.end());
@@ -420,11 +367,11 @@ std::vector<Measurement> Measurer::measure_contention(const Item& item, std::int
 
 StepTrace Measurer::run_free() {
     session_.control().barrier();
-    return run(Communicate::for_free);
+    return device_.run(step_, next_step_++, Communicate::for_free);
 }
 
 double Measurer::step_us(const StepTrace& trace) const {
-    return to_us(summarize(program(), trace).step());
+    return to_us(summarize(step_.program, trace).step());
 }
 
 // Both runs of one sample, in either order.
@@ -433,18 +380,21 @@ std::vector<Measurement> Measurer::measure_step(const Item& item, std::int64_t r
     prepare(item);
     const bool warms_up = round < 0;
     if (warms_up) {
-        refuse_wrong(check_apart());
+        refuse_wrong(device_.run_checked(step_, next_step_++));
     }
     double free_us = free_first ? step_us(run_free()) : 0;
     session_.control().barrier();
-    const StepTrace trace = run(Communicate::yes);
-    const StepCheck found = check();
+    const StepTrace trace = device_.run(step_, next_step_++, Communicate::yes);
+    // A step that communicates nothing leaves no means.
+    const bool communicates = scenario_.sharding || step_.sync.communicates;
+    const StepCheck checked = device_.check();
+    const StepCheck found = communicates ? checked : StepCheck{};
     refuse_wrong(found);
     const std::int64_t peak_memory_bytes = device_.peak_memory_bytes();
     if (!free_first) {
         free_us = step_us(run_free());
     }
-    const std::vector<double> values = values_of(summarize(program(), trace), peak_memory_bytes,
+    const std::vector<double> values = values_of(summarize(step_.program, trace), peak_memory_bytes,
                                                  free_us, found.largest_difference);
     const std::vector<std::vector<double>> by_rank = session_.gather(values);
     const std::vector<double> greatest = session_.greatest(values);
@@ -468,45 +418,30 @@ std::vector<Measurement> Measurer::measure_step(const Item& item, std::int64_t r
     return {std::move(record)};
 }
 
-// --- gradients that are all-reduced ---
-
-void ReplayMeasurer::prepare(const Item& item) {
-    replayed_ = replayed_step(scenario(), input(), item.cap);
+void Measurer::prepare(const Item& item) {
+    step_ = scenario_.sharding ? sharded_replay(sharded_replay_input(
+                                     scenario_, item.sharding.value_or(*scenario_.sharding),
+                                     transport_.computes_on_host()))
+                               : replayed_step(scenario_, input_, item.cap);
 }
 
-StepTrace ReplayMeasurer::run(Communicate communicate) {
-    return device_.run(replayed_.program, replayed_.sync, replayed_.plan, next_step(), communicate);
-}
-
-StepCheck ReplayMeasurer::check() {
-    const StepCheck found = device_.check();
-    return replayed_.sync.communicates ? found : StepCheck{};
-}
-
-void ReplayMeasurer::describe(const Item& item, StepRecord& record) const {
-    record.strategy = name_of(scenario().sync.strategy);
-    if (has_cap(scenario().sync)) {
-        record.cap = item.cap.named().value_or(replayed_.sync.policy.limits.cap);
+void Measurer::describe(const Item& item, StepRecord& record) const {
+    if (scenario_.sharding) {
+        record.strategy = name_of(step_.request.strategy);
+        record.sharding = step_.request;
+        return;
+    }
+    record.strategy = name_of(scenario_.sync.strategy);
+    if (has_cap(scenario_.sync)) {
+        record.cap = item.cap.named().value_or(step_.sync.policy.limits.cap);
         record.is_default = item.cap.is_default();
     }
-    for (const Collective& collective : replayed_.program.collectives) {
+    for (const Collective& collective : step_.program.collectives) {
         if (collective.bucket) {
             record.bucket_bytes.push_back(
-                replayed_.plan.buckets[static_cast<std::size_t>(*collective.bucket)].size);
+                step_.plan.buckets[static_cast<std::size_t>(*collective.bucket)].size);
         }
     }
-}
-
-// --- parameters that are sharded ---
-
-void ShardedMeasurer::prepare(const Item& item) {
-    replay_ = sharded_replay(
-        sharded_replay_input(scenario(), item.sharding.value_or(*scenario().sharding), on_host_));
-}
-
-void ShardedMeasurer::describe(const Item& /*item*/, StepRecord& record) const {
-    record.strategy = name_of(replay_.request.strategy);
-    record.sharding = replay_.request;
 }
 
 }  // namespace bucketwise

@@ -1,5 +1,5 @@
-// One rank's part in measuring, the same whatever is measured: it has met the others, takes items
-// round by round, says how far it is, and brings to rank 0 what all ranks have seen.
+// One rank's part in any measurement: it has met the others, takes items round by round, reports
+// its progress, and brings all ranks' numbers to rank 0.
 #pragma once
 
 #include <chrono>
@@ -7,19 +7,48 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "hw/backend/backend.h"
-#include "hw/measure/measuring_order.h"
-#include "hw/rank/control_group.h"
+#include "hw/rank/communicator.h"
 #include "hw/record/measurement.h"
+#include "sim/base/hash.h"
 #include "sim/base/transformed.h"
 #include "sim/base/units.h"
 
 namespace bucketwise {
+
+struct MeasuringOrder {
+    std::int64_t rounds = 1;  // that are kept; one more before them may warm up
+    std::uint64_t seed = 0;
+    bool operator==(const MeasuringOrder&) const = default;
+};
+
+// Bits that depend on the seed, the round and the item alone. Each part is mixed before the next
+// one joins, so that no two of them can stand for each other.
+inline std::uint64_t seeded_bits(std::uint64_t seed, std::int64_t round, std::int64_t item) {
+    const std::uint64_t with_round =
+        mixed_bits(mixed_bits(seed) ^ static_cast<std::uint64_t>(round));
+    return mixed_bits(with_round ^ static_cast<std::uint64_t>(item));
+}
+
+// Indices of `items` items, the same on every machine and with every compiler: by Fisher and Yates,
+// as std::shuffle's result differs between standard libraries.
+inline std::vector<std::int32_t> order_of_round(std::size_t items, std::uint64_t seed,
+                                                std::int64_t round) {
+    std::vector<std::int32_t> order(items);
+    std::iota(order.begin(), order.end(), 0);
+    for (std::size_t left = order.size(); left > 1; --left) {
+        const std::uint64_t bits = seeded_bits(seed, round, static_cast<std::int64_t>(left));
+        std::swap(order[left - 1], order[bits % left]);
+    }
+    return order;
+}
 
 class RankSession {
   public:
@@ -37,7 +66,7 @@ class RankSession {
 
     // --- how far it is ---
 
-    // `total` items in all, of which `done` were done before this session.
+    // `total` items in all; `done` were done before this session.
     void expect(std::int64_t total, std::int64_t done = 0) {
         total_ = total;
         done_ = done;

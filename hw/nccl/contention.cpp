@@ -97,7 +97,7 @@ void TwoQueues::put_operation() {
     InFlight operation{.index = next_, .begin = std::move(before_), .end = pool_.take()};
     backward_.put(next_);
     operation.end.record(backward_.stream);
-    // What could begin while it was being launched waited for the host, not for the GPU.
+    // An operation that could begin during its launch waited for the host, not for the GPU.
     operation.starved = operation.begin.has_happened();
     before_ = pool_.take();
     before_.record(backward_.stream);
@@ -123,11 +123,6 @@ Interval TwoQueues::take_front(std::deque<InFlight>& queue) {
     pool_.give_back(std::move(ended.end));
     queue.pop_front();
     return interval;
-}
-
-void add(Disturbance& to, const Disturbance& other) {
-    to.disturbed += other.disturbed;
-    to.alone += other.alone;
 }
 
 }  // namespace
@@ -163,9 +158,9 @@ ContentionTrace contention_of(const RanTogether& ran, const OperationsAlone& alo
         const Disturbance disturbance{
             std::max(Duration{1}, operation.interval.length() - stamp_time),
             alone.times[operation.index]};
-        add(trace.compute, disturbance);
+        trace.compute += disturbance;
         if (alone.are_products[operation.index]) {
-            add(*trace.products, disturbance);
+            *trace.products += disturbance;
         }
     }
     return trace;

@@ -1,5 +1,5 @@
-// All-reduces back to back on one stream of a GPU while backward runs over and over on another, and
-// what of it says how much each disturbs the other.
+// Collectives back to back on one stream of a GPU while backward runs over and over on another, and
+// the mutual slowdown.
 #pragma once
 
 #include <cstddef>
@@ -29,7 +29,7 @@ struct RanTogether {
     bool operator==(const RanTogether&) const = default;
 };
 
-// What is put on a stream again and again.
+// Work that is put on a stream again and again.
 struct Load {
     const GpuStream& stream;
     std::function<void(std::size_t)> put;  // number ...: puts it on the stream and returns
@@ -42,14 +42,14 @@ struct Load {
 RanTogether run_together(NcclCommunicator& communicator, const Load& all_reduces,
                          std::int64_t iterations, const Load& backward, std::size_t operations);
 
-// What operations take alone, by index, and which of them are matrix products.
+// Times of operations alone, by index, and the matrix products among them.
 struct OperationsAlone {
     std::vector<Duration> times;
     std::vector<bool> are_products = {};  // parallel to times
 };
 
 // Counts the operations that ran wholly between the begin of the first all-reduce and the end of
-// the last, but those that were starved: how long they waited for the host says nothing of
+// the last, but not those that were starved: their wait for the host says nothing about
 // all-reduces. `stamp_time` is what an event adds to each interval of an operation. Where no
 // operation counts, times with and without all-reduces are both zero. Precondition: an index of
 // every operation is in `alone`.

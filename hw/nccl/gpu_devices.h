@@ -1,4 +1,4 @@
-// What a rank's GPU does beside replaying steps.
+// A GPU's devices beside those that replay steps.
 #pragma once
 
 #include <memory>

@@ -4,48 +4,12 @@
 #include <chrono>
 #include <cstddef>
 
-#include "hw/compute/known_message.h"
+#include "hw/rank/isolated_messages.h"
 
 namespace bucketwise {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-std::int64_t elements_of(const Message& message) {
-    return message.size.count / element_size(message.dtype).count;
-}
-
-// Of one rank.
-Bytes part_of(const Message& message, int ranks) {
-    return elements_of(message) / ranks * element_size(message.dtype);
-}
-
-MessageCheck check_known(const Message& message, const std::vector<std::byte>& values, int rank,
-                         int ranks) {
-    const Bytes part = part_of(message, ranks);
-    const std::int64_t elements = elements_of(message) / ranks;
-    switch (message.kind) {
-        case CollectiveKind::all_gather:
-            return check_known_gather(values.data(), elements, message.dtype, ranks);
-        case CollectiveKind::reduce_scatter:
-            return check_known_sum(values.data() + rank * part.count, elements, message.dtype,
-                                   ranks, rank * elements);
-        case CollectiveKind::all_reduce:
-        case CollectiveKind::broadcast:
-            break;
-    }
-    return check_known_sum(values.data(), elements_of(message), message.dtype, ranks);
-}
-
-// Of an all-gather the rank's own part of the message; the others are to come.
-std::vector<std::byte> known_values(const Message& message, int rank, int ranks) {
-    std::vector<std::byte> values(static_cast<std::size_t>(message.size.count));
-    const bool gathers = message.kind == CollectiveKind::all_gather;
-    const Bytes before = gathers ? rank * part_of(message, ranks) : Bytes{0};
-    write_known_message(values.data() + before.count, elements_of(message) / (gathers ? ranks : 1),
-                        message.dtype, rank);
-    return values;
-}
 
 }  // namespace
 
@@ -110,7 +74,7 @@ GpuMessages::~GpuMessages() {
 
 void GpuMessages::meet() {
     NcclCommunicator& communicator = communicators_.of_steps();
-    communicator.all_reduce(one_.at(0), 1, DType::float32, Reduction::sum, stream_);
+    communicator.carry(one_element(), stream_);
     PatientWait(communicator).until([&] { return stream_.is_idle(); }, "meeting all ranks");
 }
 
@@ -130,23 +94,8 @@ void GpuMessages::prepare(const Message& message) {
 
 void GpuMessages::launch(const Message& message) {
     NcclCommunicator& communicator = communicator_of(message);
-    const Bytes part = part_of(message, communicator.ranks());
-    switch (message.kind) {
-        case CollectiveKind::all_gather:
-            communicator.all_gather(message_.at(communicator.rank() * part.count), message_.at(0),
-                                    part, stream_);
-            return;
-        case CollectiveKind::reduce_scatter:
-            communicator.reduce_scatter_sum(message_.at(0),
-                                            elements_of(message) / communicator.ranks(),
-                                            message.dtype, stream_);
-            return;
-        case CollectiveKind::all_reduce:
-        case CollectiveKind::broadcast:
-            break;
-    }
-    communicator.all_reduce(message_.at(0), elements_of(message), message.dtype, Reduction::sum,
-                            stream_);
+    communicator.carry(
+        exchange_of(message, message_.at(0), communicator.rank(), communicator.ranks()), stream_);
 }
 
 MessageTrace GpuMessages::measure(const Message& message, std::int64_t iterations) {
@@ -173,8 +122,8 @@ std::vector<Duration> GpuMessages::repeat(const Message& message, std::int64_t i
     return timed(message, iterations, waiting).times;
 }
 
-// Making and checking the values takes the host far longer than the GPU takes for the sum, so each
-// message is checked once.
+// The host takes far longer to make and check the values than the GPU for the sum, so each message
+// is checked once.
 void GpuMessages::check_result(const Message& message, MessageTrace& trace) {
     NcclCommunicator& communicator = communicator_of(message);
     const auto key = std::make_tuple(message.kind, message.size.count, message.dtype,
@@ -186,14 +135,14 @@ void GpuMessages::check_result(const Message& message, MessageTrace& trace) {
         PatientWait(communicator).until([&] { return stream_.is_idle(); }, "a collective");
         return;
     }
-    std::vector<std::byte> values =
-        known_values(message, communicator.rank(), communicator.ranks());
+    std::vector<std::byte> values(static_cast<std::size_t>(message.size.count));
+    write_known(message, values.data(), communicator.rank(), communicator.ranks());
     message_.copy_in(values.data(), 0, message.size.count);
     launch(message);
     PatientWait(communicator).until([&] { return stream_.is_idle(); }, "a collective");
     message_.copy_out(values.data(), 0, message.size.count);
     const MessageCheck check =
-        check_known(message, values, communicator.rank(), communicator.ranks());
+        check_known(message, values.data(), communicator.rank(), communicator.ranks());
     trace.largest_difference = check.largest_difference;
     trace.wrong = check.wrong;
     checked_[key] = check.largest_difference;
@@ -221,7 +170,7 @@ void GpuMessages::time_batch(const Message& message, std::int64_t iterations, Me
         ends_.emplace_back(Timing::on);
     }
     HeadStart::Hold hold(head_start_, stream_);
-    communicators_.of_steps().all_reduce(one_.at(0), 1, DType::float32, Reduction::sum, stream_);
+    communicators_.of_steps().carry(one_element(), stream_);
     for (std::size_t i = 0; i < count; ++i) {
         begins_[i].record(stream_);
         const Clock::time_point issued = Clock::now();

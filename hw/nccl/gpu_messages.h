@@ -14,7 +14,7 @@
 #include "hw/gpu/runtime/device_memory.h"
 #include "hw/gpu/runtime/gpu_stream.h"
 #include "hw/nccl/nccl_communicator.h"
-#include "hw/rank/control_group.h"
+#include "hw/rank/communicator.h"
 #include "hw/rank/rank_device.h"
 
 namespace bucketwise {
@@ -28,12 +28,11 @@ class Communicators {
                   std::optional<std::int64_t> ctas);
 
     [[nodiscard]] NcclCommunicator& of_steps() { return *of_steps_; }
-    // None: that of steps. Collective when it is asked for the first time.
+    // No number: the communicator of steps. Collective when it is asked for the first time.
     [[nodiscard]] NcclCommunicator& with_ctas(std::optional<std::int64_t> ctas);
-    // Of some ranks, this one among them, as NcclCommunicator has it. Collective when it is asked
-    // for the first time.
+    // For some ranks, this one among them. Collective when it is asked for the first time.
     [[nodiscard]] NcclCommunicator& among(const std::vector<std::int64_t>& ranks);
-    // Ends what is running on all of them.
+    // Ends the collectives on all of them.
     void abort() noexcept;
 
   private:
@@ -52,15 +51,15 @@ class GpuMessages : public MessageDevice {
     ~GpuMessages() override;
 
     MessageTrace measure(const Message& message, std::int64_t iterations) override;
-    // Among the ranks of `among` instead, with its number of thread blocks.
+    // The same among the ranks of `among`, with its number of thread blocks.
     MessageTrace measure_among(const Message& message, std::int64_t iterations,
                                NcclCommunicator& among);
     std::vector<Duration> repeat(const Message& message, std::int64_t iterations,
                                  const std::function<void()>& waiting) override;
 
-    // For who has something else to do meanwhile: room for the message, all ranks met.
+    // For callers that launch themselves: makes room for the message, and all ranks meet.
     void prepare(const Message& message);
-    // Puts one collective of what was prepared on the stream.
+    // Puts one collective of the prepared message on the stream.
     void launch(const Message& message);
     // Returns once all ranks have called it.
     void meet();
@@ -71,7 +70,9 @@ class GpuMessages : public MessageDevice {
     }
 
   private:
-    // Who carries it out.
+    [[nodiscard]] RankExchange one_element() const {
+        return {.own = one_.at(0), .size = element_size(DType::float32)};
+    }
     [[nodiscard]] NcclCommunicator& communicator_of(const Message& message);
     void check_result(const Message& message, MessageTrace& trace);
     MessageTrace timed(const Message& message, std::int64_t iterations,
@@ -80,15 +81,15 @@ class GpuMessages : public MessageDevice {
                     const std::function<void()>& waiting);
 
     Communicators& communicators_;
-    NcclCommunicator* among_ = nullptr;  // of what is measured; none: all ranks
+    NcclCommunicator* among_ = nullptr;  // that measures; none: all ranks
     GpuStream stream_;
     DeviceMemory message_;
-    DeviceMemory one_;  // what ranks meet by
+    DeviceMemory one_;  // by which ranks meet
     HeadStart head_start_;
-    Duration stamp_time_{0};  // what a stamp adds to what it times
+    Duration stamp_time_{0};  // that a stamp adds to an interval
     std::vector<GpuEvent> begins_;
     std::vector<GpuEvent> ends_;
-    // Results that were checked: of a kind, a size, dtype, number of thread blocks and of ranks.
+    // Differences by kind, size, dtype, number of thread blocks and of ranks.
     std::map<std::tuple<CollectiveKind, std::int64_t, DType, std::int64_t, int>, double> checked_;
 };
 

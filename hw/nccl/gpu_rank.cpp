@@ -2,23 +2,21 @@
 
 #include <algorithm>
 #include <chrono>
+#include <memory>
 #include <type_traits>
-#include <variant>
 
 namespace bucketwise {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::int64_t float_bytes = 4;
-
-// Ends a capture that something went wrong in, so that the stream can be used, or destroyed.
+// Ends a capture that failed, so that the stream can be used, or destroyed.
 class Capture {
   public:
     // `is_going_on` is true until its end.
     Capture(const GpuStream& stream, bool& is_going_on)
         : stream_(stream), is_going_on_(is_going_on) {
-        // What other threads do meanwhile is not part of it.
+        // Launches of other threads are not part of it.
         check_gpu(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeThreadLocal),
                   "cudaStreamBeginCapture");
         is_going_on_ = true;
@@ -65,67 +63,36 @@ ExecutableGraph executable(const Graph& graph) {
 
 GpuRank::GpuRank(const Scenario& scenario, const Workload& workload, const SyncSettings& sync,
                  Communicators& communicators)
-    : ReplayRank(scenario, workload, sync, communicators.of_steps().rank(),
-                 communicators.of_steps().ranks()),
+    : OnGpu(scenario, communicators, workload, sync, communicators.of_steps().rank(),
+            communicators.of_steps().ranks()),
       as_graph_(scenario.step.cuda_graph),
-      lead_in_(steps_leading_in(scenario)),
-      communicators_(communicators),
-      messages_(communicators),
-      buffers_(this->workload().gradients, sync),
-      kernels_(kernel_plan(), this->workload().gradients, buffers_, scenario.step.optimizer,
+      memory_(this->workload(), sync),
+      kernels_(kernel_plan(), this->workload().gradients, memory_.buffers, scenario.step.optimizer,
                arithmetic_of(scenario), compute_),
-      checks_(kernel_plan(), this->workload().gradients, buffers_, kernels_.patterns(), compute_),
-      ones_(float_bytes * static_cast<std::int64_t>(workload.gradients.size())),
-      unused_map_(ones_.size_bytes()) {
-    for (const BufferGroup& group : workload.buffer_groups) {
-        broadcast_.emplace_back(group.size.count);
-        module_buffers_.emplace_back(group.size.count);
-    }
-    ones_.write(std::vector<float>(workload.gradients.size(), 1.0F));
+      checks_(kernel_plan(), this->workload().gradients, memory_.buffers, kernels_.patterns(),
+              compute_),
+      ones_(DeviceMemory::of(std::vector<float>(workload.gradients.size(), 1.0F))) {
     GpuRank::lay_out();
 }
 
-// Memory that a collective still uses must not go, and cudaFree would wait for it for ever.
-GpuRank::~GpuRank() {
-    stamps_.release();
-    if (!ends_well(compute_) || !ends_well(messages_.stream())) {
-        communicators_.abort();
-    }
-}
-
 void GpuRank::lay_out() {
-    buffers_.arrange(plan());
+    memory_.buffers.arrange(plan());
     kernels_.arrange();
     checks_.arrange();
-    arrange_chunks();
-}
-
-void GpuRank::arrange_chunks() {
     bucket_chunks_.clear();
-    if (!buffers_.has_buckets()) {
-        return;
-    }
-    for (std::size_t i = 0; i < plan().buckets.size(); ++i) {
-        const bool is_cast = packs_what_travels(static_cast<std::int32_t>(i));
-        std::vector<TensorPlace> tensors;
-        for (const std::int32_t index : plan().buckets[i].gradients) {
-            tensors.push_back({.tensor = buffers_.gradient(index),
-                               .place = is_cast ? buffers_.compressed_place(index)
-                                                : buffers_.place_in_bucket(index),
-                               .numel = gradient(index).numel});
-        }
-        bucket_chunks_.emplace_back(tensors);
+    for (std::int32_t i = 0; memory_.buffers.has_buckets() && i < std::ssize(plan().buckets); ++i) {
+        bucket_chunks_.emplace_back(places_in(i, memory_.buffers));
     }
 }
 
 std::int64_t GpuRank::peak_memory_bytes() const {
     std::int64_t bytes = kernels_.memory_bytes() + checks_.memory_bytes() +
                          messages_.peak_memory_bytes() + ones_.size_bytes() +
-                         unused_map_.size_bytes() + statistics_.size_bytes();
-    for (const DeviceMemory* memory : buffers_.blocks()) {
+                         memory_.unused_map.size_bytes() + memory_.statistics.size_bytes();
+    for (const DeviceMemory* memory : memory_.buffers.blocks()) {
         bytes += memory->size_bytes();
     }
-    for (const auto* groups : {&broadcast_, &module_buffers_}) {
+    for (const auto* groups : {&memory_.broadcast, &memory_.module_buffers}) {
         for (const DeviceMemory& memory : *groups) {
             bytes += memory.size_bytes();
         }
@@ -135,13 +102,13 @@ std::int64_t GpuRank::peak_memory_bytes() const {
 
 // --- a step ---
 
-// Everything that a step needs and that is no part of it, on a GPU that is idle afterwards.
+// Prepares everything that a step needs and that is no part of it. The GPU is idle afterwards.
 void GpuRank::prepare_step() {
     stamps_.reserve(*step().program);
     poison();
     const std::vector<std::byte>& initial = statistics().initial();
-    if (statistics_.size_bytes() < std::ssize(initial)) {
-        statistics_ = DeviceMemory(std::ssize(initial));
+    if (memory_.statistics.size_bytes() < std::ssize(initial)) {
+        memory_.statistics = DeviceMemory(std::ssize(initial));
         initial_statistics_ = DeviceMemory(std::ssize(initial));
     }
     initial_statistics_.write(initial);
@@ -155,37 +122,38 @@ void GpuRank::poison() {
     }
 }
 
-// What a step exchanges and does not compute anew.
+// A step exchanges these values and does not compute them anew.
 void GpuRank::restore_exchanged() {
-    compute_.copy(unused_map_.at(0), ones_.at(0), ones_.size_bytes(), cudaMemcpyDeviceToDevice);
+    compute_.copy(memory_.unused_map.at(0), ones_.at(0), ones_.size_bytes(),
+                  cudaMemcpyDeviceToDevice);
     if (const std::int64_t size = std::ssize(statistics().initial()); size > 0) {
-        compute_.copy(statistics_.at(0), initial_statistics_.at(0), size, cudaMemcpyDeviceToDevice);
+        compute_.copy(memory_.statistics.at(0), initial_statistics_.at(0), size,
+                      cudaMemcpyDeviceToDevice);
     }
 }
 
-StepTrace GpuRank::run(const Program& program, const SyncSettings& sync, const BucketPlan& plan,
-                       std::int64_t step, Communicate communicate) {
-    begin_step(program, sync, plan, step, communicate);
+StepTrace GpuRank::run(const ReplayedStep& step, std::int64_t number, Communicate communicate) {
+    begin_step(step, number, communicate);
     prepare_step();
     StepTrace trace;
     if (as_graph_) {
-        issue_as_graph(program, trace);
+        issue_as_graph(step.program, trace);
     } else {
         if (communicate == Communicate::yes) {
             messages_.meet();  // all set out together
         }
         for (int ahead = lead_in_; ahead > 0; --ahead) {
-            begin_step_again(step + ahead);  // whose results are not the timed one's
-            issue(program);
+            begin_step_again(number + ahead);  // results differ from the timed step's
+            issue(step.program);
             restore_exchanged();
         }
-        begin_step_again(step);
+        begin_step_again(number);
         stamps_.start().record(compute_);
-        trace.host = issue(program);
+        trace.host = issue(step.program);
         stamps_.end().record(compute_);
     }
-    finish(program);
-    stamps_.read(program, trace);
+    finish(step.program);
+    stamps_.read(step.program, trace);
     return trace;
 }
 
@@ -194,9 +162,8 @@ std::vector<Interval> GpuRank::issue(const Program& program) {
         program, [&](std::size_t i) { execute(program.instructions[i]); }, is_captured_);
 }
 
-// Captured anew for every step, as the values of gradients differ from step to step; what counts is
-// how long launching and running it takes. The steps that lead in leave the same results, which
-// are poisoned.
+// Captured anew for every step, as the values of gradients differ from step to step; only launching
+// and running it is timed. The steps that lead in leave the same results, which are poisoned.
 void GpuRank::issue_as_graph(const Program& program, StepTrace& trace) {
     warm_up(program);
     Capture capture(compute_, is_captured_);
@@ -241,72 +208,40 @@ void GpuRank::warm_up(const Program& program) {
     prepare_step();
 }
 
-// Gradients that live in their buckets are divided there, if anything is to be done.
+// Gradients that live in their buckets are divided there, if there is anything to do.
 void GpuRank::copy(InstructionKind kind, std::int32_t subject) {
-    const Copy c = copy_of(kind, subject, buffers_);
+    const Copy c = copy_of(kind, subject, memory_.buffers);
     if (c.from != c.to || !step().rules.casts(c.to_dtype)) {
         launch_copy(compute_.get(), c.to, c.to_dtype, c.from, c.from_dtype, c.numel, c.factor);
     }
 }
 
-void GpuRank::pack(std::int32_t index) {
+void GpuRank::pack(std::int32_t index, PackDirection direction, double factor) {
     const ChunkTable& chunks = bucket_chunks_[static_cast<std::size_t>(index)];
-    launch_pack(compute_.get(), PackDirection::into_place, chunks.data(), chunks.count(),
-                packed_dtype_of(index), bucket(index).dtype, step().rules.pack_factor());
-}
-
-void GpuRank::unpack(std::int32_t index) {
-    const ChunkTable& chunks = bucket_chunks_[static_cast<std::size_t>(index)];
-    launch_pack(compute_.get(), PackDirection::out_of_place, chunks.data(), chunks.count(),
-                bucket(index).dtype, packed_dtype_of(index), 1.0);
+    const bool in = direction == PackDirection::into_place;
+    const DType packed = packed_dtype_of(index);
+    const DType own = bucket(index).dtype;
+    launch_pack(compute_.get(), direction, chunks.data(), chunks.count(), in ? packed : own,
+                in ? own : packed, factor);
 }
 
 void GpuRank::copy_buffers(std::int32_t group) {
     const auto index = static_cast<std::size_t>(group);
-    compute_.copy(module_buffers_[index].at(0), broadcast_[index].at(0),
-                  broadcast_[index].size_bytes(), cudaMemcpyDeviceToDevice);
+    compute_.copy(memory_.module_buffers[index].at(0), memory_.broadcast[index].at(0),
+                  memory_.broadcast[index].size_bytes(), cudaMemcpyDeviceToDevice);
 }
 
-// The communication stream waits for what has been launched so far, as DDP's does.
+// The communication stream waits for the launches so far, as DDP's does.
 void GpuRank::launch(std::int32_t collective) {
     const StepStamps::CollectiveEvents& events = stamps_.of_collective(collective);
     events.launched.record(compute_);
     events.launched.hold_up(messages_.stream());
     stamps_.stamp(events.begin, messages_.stream(), is_captured_);
     if (step().communicate == Communicate::yes) {
-        std::visit([&](const auto& moved) { put(moved); }, movement(collective));
+        communicator().carry(exchange_of(collective, memory_), messages_.stream());
     }
     stamps_.stamp(events.end, messages_.stream(), is_captured_);
     events.done.record(messages_.stream());
-}
-
-void GpuRank::put(const BufferBroadcast& moved) {
-    communicator().broadcast_from_first(broadcast_[static_cast<std::size_t>(moved.group)].at(0),
-                                        moved.size, messages_.stream());
-}
-
-void GpuRank::put(const UnusedMapSum& moved) {
-    communicator().all_reduce(unused_map_.at(0), moved.elements, DType::float32, Reduction::sum,
-                              messages_.stream());
-}
-
-// Where no copy divides, NCCL does.
-void GpuRank::put(const BucketReduction& moved) {
-    communicator().all_reduce(
-        moved.casts ? buffers_.compressed(moved.bucket) : buffers_.bucket(moved.bucket),
-        moved.elements, moved.dtype, moved.averages ? Reduction::mean : Reduction::sum,
-        messages_.stream());
-}
-
-void GpuRank::put(const StatisticsExchange& moved) {
-    std::byte* own = statistics_.at(moved.own_offset);
-    if (moved.gathers) {
-        communicator().all_gather(own, statistics_.at(moved.all_offset), moved.own_size(),
-                                  messages_.stream());
-    } else {
-        communicator().all_reduce(own, moved.elements, moved.dtype, Reduction::sum,
-                                  messages_.stream());
-    }
 }
 
 void GpuRank::wait_for(std::int32_t collective) {
@@ -315,62 +250,39 @@ void GpuRank::wait_for(std::int32_t collective) {
 
 void GpuRank::finish(const Program& program) {
     const auto is_idle = [this] { return messages_.stream().is_idle(); };
-    const auto led_in = static_cast<std::size_t>(lead_in_);
     if (as_graph_) {
-        stamps_.finish_graph(program, communicator(), led_in, is_idle);
+        stamps_.finish_graph(program, communicator(), led_in(), is_idle);
     } else {
-        stamps_.finish(program, communicator(), led_in, is_idle);
+        stamps_.finish(program, communicator(), led_in(), is_idle);
     }
 }
-
-// --- each instruction by itself ---
 
 void GpuRank::calibrate() {
     kernels_.calibrate();
     stamps_.calibrate();
 }
 
-std::optional<StepTrace> GpuRank::run_each(const Program& program, const SyncSettings& sync,
-                                           const BucketPlan& plan, std::int64_t step) {
-    begin_step(program, sync, plan, step, Communicate::for_free);
+std::optional<StepTrace> GpuRank::run_each(const ReplayedStep& step, std::int64_t number) {
+    begin_step(step, number, Communicate::for_free);
     prepare_step();
     return stamps_.run_each(
-        program, [&](std::size_t i) { execute(program.instructions[i]); }, kernel_plan(),
+        step.program, [&](std::size_t i) { execute(step.program.instructions[i]); }, kernel_plan(),
         communicator());
 }
-
-// --- checking ---
 
 StepCheck GpuRank::check() {
     StepCheck check = checks_.check(exact_mean(), tolerances());
     if (step().reduces_unused_map) {
         std::vector<float> map(workload().gradients.size());
-        unused_map_.copy_out(map.data(), 0, unused_map_.size_bytes());
+        memory_.unused_map.copy_out(map.data(), 0, memory_.unused_map.size_bytes());
         check_unused_map(map, check);
     }
     if (!statistics().initial().empty()) {
         std::vector<std::byte> exchanged(statistics().initial().size());
-        statistics_.copy_out(exchanged.data(), 0, std::ssize(exchanged));
+        memory_.statistics.copy_out(exchanged.data(), 0, std::ssize(exchanged));
         check_statistics(exchanged, check);
     }
     return check;
-}
-
-// --- all-reduces, alone and beside backward ---
-
-std::vector<Duration> GpuRank::time_backward() {
-    const Program program = program_of_backward(workload().backward.size());
-    const std::optional<StepTrace> trace = run_each(program, {}, {}, 0);
-    std::vector<Duration> times;
-    for (const Interval& operation : trace->instructions) {
-        times.push_back(operation.length());
-    }
-    return times;
-}
-
-ContentionTrace GpuRank::contend(const Message& message, std::int64_t iterations,
-                                 const std::vector<Duration>& alone) {
-    return backward_.contend(messages_, message, iterations, alone, stamps_.stamp_time());
 }
 
 }  // namespace bucketwise

@@ -1,133 +1,88 @@
-// A rank on a GPU in sharded steps, on the streams that PyTorch's fully_shard has: one computes,
-// one fills what is gathered, one carries all-gathers and reduce-scatters, one all-reduces between
-// replicas, and one puts in place what collectives brought.
+// A rank on a GPU in sharded steps, on the streams of PyTorch's fully_shard: one computes, one
+// fills what is gathered, one carries all-gathers and reduce-scatters, one all-reduces between
+// replicas, and one places what collectives brought.
 //
-// Steps are timed as those of GpuRank. Steps that lead in gather the same parameters and leave
-// other gradients.
+// Steps that lead in gather the same parameters and leave other gradients.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <vector>
 
-#include "hw/compute/gradient_buffers.h"
 #include "hw/gpu/chunk_table.h"
 #include "hw/gpu/gpu_kernels.h"
 #include "hw/gpu/runtime/device_memory.h"
-#include "hw/gpu/runtime/gpu_stream.h"
-#include "hw/nccl/gpu_backward.h"
-#include "hw/nccl/gpu_messages.h"
-#include "hw/nccl/nccl_communicator.h"
-#include "hw/nccl/step_stamps.h"
-#include "hw/rank/shard_blocks.h"
-#include "hw/rank/shard_communicators.h"
-#include "hw/rank/sharded_replay_rank.h"
+#include "hw/nccl/on_gpu.h"
+#include "hw/rank/sharded_memory.h"
 #include "sim/scenario/scenario.h"
 
 namespace bucketwise {
 
-class GpuShardedRank : public ShardedReplayRank {
+class GpuShardedRank final : public OnGpu<ShardedRankIn<DeviceMemory>> {
   public:
     // `communicators` is kept by reference. `scenario` shards, `of_scenario` is its workload.
     // Collective. Throws std::bad_alloc when the GPU's memory does not suffice.
     GpuShardedRank(const Scenario& scenario, const Workload& of_scenario,
                    Communicators& communicators);
-    ~GpuShardedRank() override;
+    ~GpuShardedRank() override { end({&filling_, &between_replicas_, &placing_}); }
 
     void calibrate() override;
-    StepTrace run(const ShardedReplay& replay, std::int64_t number,
-                  Communicate communicate) override;
-    std::optional<StepTrace> run_each(const ShardedReplay& replay, std::int64_t number) override;
-    std::vector<Duration> backward_alone() override;
-    ContentionTrace contend(const Message& message, std::int64_t iterations,
-                            const std::vector<Duration>& alone) override;
-    MessageTrace measure(const Message& message, std::int64_t iterations) override {
-        return messages_.measure(message, iterations);
-    }
+    StepTrace run(const ReplayedStep& step, std::int64_t number, Communicate communicate) override;
+    std::optional<StepTrace> run_each(const ReplayedStep& step, std::int64_t number) override;
     MessageTrace measure_as_in_steps(const Message& message, std::int64_t iterations) override {
         return messages_.measure_among(message, iterations, with_.of_kind(message.kind));
     }
-    std::vector<Duration> repeat(const Message& message, std::int64_t iterations,
-                                 const std::function<void()>& waiting) override {
-        return messages_.repeat(message, iterations, waiting);
+    [[nodiscard]] std::int64_t peak_memory_bytes() const override {
+        return kernels_.memory_bytes() + optimizer_.memory_bytes() + messages_.peak_memory_bytes() +
+               memory_bytes();
     }
-    [[nodiscard]] std::int64_t peak_memory_bytes() const override;
 
   private:
-    // Which tensors, and where in what is moved, by move.
-    struct MoveChunks {
-        ChunkTable gather_in;
-        ChunkTable gather_out;
-        ChunkTable fewer_in;
-        ChunkTable fewer_out;
-        ChunkTable reduce_in;
-        ChunkTable place;
-    };
-
-    void lay_out() override;
+    PlannedKernels& kernels() override { return kernels_; }
+    PlannedKernels& optimizer() override { return optimizer_; }
     void write_shard(const KnownParameter& known, std::int64_t first, std::int64_t count) override;
-    void prepare(const ShardedReplay& replay) override;
+    void prepare() override;
     void set_out() override;
     void execute(const ShardedCall& call) override;
     void settle() override;
     const void* gathered_values(std::int32_t parameter) override;
     const void* own_gradient_values(std::int32_t parameter) override;
+    void launch(const ShardedCall& call) override;
+    void wait_for(std::int32_t collective) override;
+    void clear(std::byte* data, std::int64_t bytes) override { compute_.fill(data, 0, bytes); }
+    void copies_changed() override;
+    void pack(ShardCopy copy, std::int32_t move, DType to, DType from, double factor,
+              Lane lane) override;
+    void copy(std::byte* to, const std::byte* from, DType dtype, std::int64_t numel,
+              Lane lane) override;
+    void add(std::byte* to, DType to_dtype, const std::byte* from, DType from_dtype,
+             std::int64_t numel, Lane lane) override;
 
-    [[nodiscard]] MoveChunks chunks_of_move(std::int32_t index);
     std::vector<Interval> issue();
     void execute_at(std::size_t instruction);
-    void launch(const ShardedCall& call);
-    // What the launch waits for, on the stream that fills what is gathered.
-    void follow(const Instruction& launch, const GpuStream& stream);
-    void gather(const ShardedCall& call, const StepStamps::CollectiveEvents& events);
-    void reduce(const ShardedCall& call, const StepStamps::CollectiveEvents& events);
-    void all_reduce(const ShardedCall& call, const StepStamps::CollectiveEvents& events);
-    // Puts it between its stamps on the stream, if ranks communicate.
-    void put(const StepStamps::CollectiveEvents& events, const GpuStream& stream,
-             const std::function<void()>& collective);
-    // Then what it brought into its place, and who waits for it waits for that.
-    void end(const ShardedCall& call, const StepStamps::CollectiveEvents& events,
-             const GpuStream& stream);
-    void gather_in(const ShardedCall& call, const GpuStream& stream);
-    void gather_out(const ShardedCall& call, const GpuStream& stream);
-    void reduce_in(const ShardedCall& call, const GpuStream& stream);
-    void place_reduced(const ShardedCall& call, const GpuStream& stream);
-
-    [[nodiscard]] const MoveChunks& chunks(const ShardedCall& call) const {
-        return chunks_[static_cast<std::size_t>(call.move)];
-    }
-    [[nodiscard]] std::byte* own_reduced(std::int32_t index) const;
+    // Makes the stream that fills what is gathered wait for the launch's predecessor.
+    void follow(const Instruction& launch);
+    [[nodiscard]] const GpuStream& stream_of(Lane lane) const;
     const void* downloaded(const std::byte* from, Bytes size);
     [[nodiscard]] bool is_idle() const;
-    [[nodiscard]] NcclCommunicator& communicator() const { return with_.all; }
 
-    int lead_in_;  // steps before the one that is timed
-    Communicators& communicators_;
     ShardCommunicators<NcclCommunicator> with_;
-    GpuStream compute_;
     GpuStream filling_;
-    GpuMessages messages_;  // has the stream of all-gathers and reduce-scatters
-    GpuStream between_replicas_;
+    GpuStream between_replicas_{StreamPriority::high};
     GpuStream placing_;
-    ShardBlocks<DeviceMemory> blocks_;
-    std::vector<MoveChunks> chunks_;
-    GpuGradientBuffers gradients_;
+    std::vector<std::array<ChunkTable, shard_copies>> chunks_;  // by move and copy
     GpuKernels kernels_;
-    GpuGradientBuffers own_;
     KernelPlan no_operations_;
     GpuKernels optimizer_;         // of the own parts
-    std::vector<std::byte> host_;  // what was copied from the GPU last
+    std::vector<std::byte> host_;  // the last copy from the GPU
 
-    const ShardedReplay* replay_ = nullptr;  // of the step in progress
-    std::size_t at_ = 0;                     // its instruction that is issued
-    std::vector<bool> is_followed_;          // by instruction: a later launch waits for it
-    GpuEvent begun_{Timing::off};            // of the program
-    std::vector<GpuEvent> followed_;         // by instruction; those that are followed are recorded
+    std::size_t at_ = 0;              // the instruction that is issued
+    std::vector<bool> is_followed_;   // by instruction: a later launch waits for it
+    GpuEvent begun_{Timing::off};     // of the program
+    std::vector<GpuEvent> followed_;  // by instruction; those that are followed are recorded
     std::optional<std::int32_t> last_in_place_;  // the collective whose moves lie where all do
-    StepStamps stamps_{compute_};
-    GpuBackward backward_{kernels_, kernel_plan(), compute_, communicators_};
 };
 
 }  // namespace bucketwise

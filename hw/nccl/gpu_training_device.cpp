@@ -7,7 +7,6 @@
 
 #include "hw/gpu/head_start.h"
 #include "hw/gpu/kernels/kernels.h"
-#include "hw/gpu/kernels/training_kernels.h"
 #include "hw/gpu/matrix_products.h"
 #include "hw/gpu/runtime/device_memory.h"
 #include "hw/gpu/runtime/gpu_stream.h"
@@ -16,12 +15,12 @@ namespace bucketwise {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-using NcclReduction = bucketwise::Reduction;
 
 // An act may be several launches: a product, its bias, a memory set; the optimizer one for each
 // parameter. So many acts at a time fit the queue behind a head start.
 constexpr std::size_t acts_ahead = 32;
 
+// For training, or for BatchNorm alone.
 class GpuTrainingDevice : public TrainingDevice {
   public:
     explicit GpuTrainingDevice(Communicators& communicators)
@@ -48,19 +47,27 @@ class GpuTrainingDevice : public TrainingDevice {
     }
     [[nodiscard]] std::int64_t workspace_bytes() const override { return products_.memory_bytes(); }
 
+    // Patiently, here and below: making memory and copies wait for the GPU, however long.
+    [[nodiscard]] std::shared_ptr<std::byte> raw_memory(std::int64_t bytes) override {
+        await_computing();
+        const auto memory = std::make_shared<DeviceMemory>(bytes);
+        return {memory, memory->at(0)};
+    }
+
     void upload(void* to, const void* from, std::int64_t bytes) override {
-        compute_.wait();
+        await_computing();
         copy_to_device(to, from, bytes);
     }
 
     void download(void* to, const void* from, std::int64_t bytes) override {
-        compute_.wait();
+        await_computing();
         copy_to_host(to, from, bytes);
     }
 
     // --- computing ---
 
     void run(const TrainingPass& pass) override { launch_training(compute_.get(), pass); }
+    void run(const BatchNormPass& pass) override { launch_batch_norm(compute_.get(), pass); }
 
     void linear(const MatrixProduct& p, const float* a, const float* b, const float* bias,
                 float* c) override {
@@ -97,17 +104,20 @@ class GpuTrainingDevice : public TrainingDevice {
 
     // --- communicating ---
 
+    void carry(const RankExchange& exchange) override {
+        communicators_.of_steps().carry(exchange, compute_);
+    }
+
     void meet() override {
-        compute_.wait();
+        await_computing();
         NcclCommunicator& communicator = communicators_.of_steps();
-        communicator.all_reduce(scratch_.at(0), 1, DType::float32, NcclReduction::sum,
-                                communication_);
+        communicator.carry({.own = scratch_.at(0), .size = element_size(DType::float32)},
+                           communication_);
         PatientWait(communicator)
             .until([&] { return communication_.is_idle(); }, "meeting all ranks");
     }
 
-    Ticket all_reduce(void* data, std::int64_t elements, DType dtype,
-                      Reduction reduction) override {
+    Ticket all_reduce(const RankExchange& exchange) override {
         if (collectives_.size() == launched_) {
             collectives_.emplace_back();
         }
@@ -115,10 +125,7 @@ class GpuTrainingDevice : public TrainingDevice {
         events.ready.record(compute_);
         events.ready.hold_up(communication_);
         events.begin.record(communication_);
-        communicators_.of_steps().all_reduce(
-            data, elements, dtype,
-            reduction == Reduction::mean ? NcclReduction::mean : NcclReduction::sum,
-            communication_);
+        communicators_.of_steps().carry(exchange, communication_);
         events.end.record(communication_);
         return launched_++;
     }
@@ -148,7 +155,7 @@ class GpuTrainingDevice : public TrainingDevice {
 
     // Passes are launched one ahead, so that none waits for the host unless launching takes longer
     // than running.
-    ContentionTimes contend(float* data, std::int64_t elements, std::int64_t iterations,
+    ContentionTimes contend(const RankExchange& message, std::int64_t iterations,
                             const Act& pass) override {
         struct Timed {
             GpuEvent begin{Timing::on};
@@ -156,7 +163,7 @@ class GpuTrainingDevice : public TrainingDevice {
         };
         meet();
         for (std::int64_t i = 0; i < iterations; ++i) {
-            all_reduce(data, elements, DType::float32, Reduction::sum);
+            all_reduce(message);
         }
         const GpuEvent& last = collectives_[launched_ - 1].end;
         ContentionTimes result;
@@ -187,18 +194,17 @@ class GpuTrainingDevice : public TrainingDevice {
         return result;
     }
 
-  protected:
-    [[nodiscard]] std::shared_ptr<std::byte> raw_memory(std::int64_t bytes) override {
-        const auto memory = std::make_shared<DeviceMemory>(bytes);
-        return {memory, memory->at(0)};
-    }
-
   private:
     struct Launched {
-        GpuEvent ready{Timing::off};  // what it reduces has been computed
+        GpuEvent ready{Timing::off};  // its gradients have been computed
         GpuEvent begin{Timing::on};
         GpuEvent end{Timing::on};
     };
+
+    void await_computing() {
+        PatientWait(communicators_.of_steps())
+            .until([this] { return compute_.is_idle(); }, "operations");
+    }
 
     void time_batch(const Act* acts, std::size_t count, std::vector<OperationTime>& times) {
         std::vector<GpuEvent> stamps;
@@ -216,8 +222,7 @@ class GpuTrainingDevice : public TrainingDevice {
                 stamps[i + 1].record(compute_);
             }
         }
-        PatientWait(communicators_.of_steps())
-            .until([&] { return compute_.is_idle(); }, "operations");
+        await_computing();
         head_start_.check();
         for (std::size_t i = 0; i < count; ++i) {
             times.push_back({std::max(Duration{1}, between(stamps[i], stamps[i + 1]) - stamp_time_),
@@ -229,9 +234,9 @@ class GpuTrainingDevice : public TrainingDevice {
     GpuStream compute_;
     GpuStream communication_;
     MatrixProducts products_;  // on compute_
-    DeviceMemory scratch_;     // what ranks meet by, and what stamps are timed with
+    DeviceMemory scratch_;     // by which ranks meet and stamps are timed
     HeadStart head_start_;
-    Duration stamp_time_{0};  // what a stamp adds to what it times
+    Duration stamp_time_{0};  // that a stamp adds to an interval
     std::size_t launched_ = 0;
     std::vector<Launched> collectives_;  // the first `launched_` are in use
 };
@@ -239,6 +244,10 @@ class GpuTrainingDevice : public TrainingDevice {
 }  // namespace
 
 std::unique_ptr<TrainingDevice> gpu_training_device(Communicators& communicators) {
+    return std::make_unique<GpuTrainingDevice>(communicators);
+}
+
+std::unique_ptr<BatchNormDevice> gpu_batch_norm(Communicators& communicators) {
     return std::make_unique<GpuTrainingDevice>(communicators);
 }
 

@@ -85,12 +85,10 @@ class NcclRank : public RankConnection {
 
     std::unique_ptr<RankDevice> device(const Scenario& scenario, const Workload& workload,
                                        const SyncSettings& sync) override {
+        if (scenario.sharding) {
+            return std::make_unique<GpuShardedRank>(scenario, workload, communicators_);
+        }
         return std::make_unique<GpuRank>(scenario, workload, sync, communicators_);
-    }
-
-    std::unique_ptr<ShardedDevice> sharded_device(const Scenario& scenario,
-                                                  const Workload& workload) override {
-        return std::make_unique<GpuShardedRank>(scenario, workload, communicators_);
     }
 
     std::unique_ptr<MessageDevice> messages() override {

@@ -24,7 +24,7 @@ ncclDataType_t nccl_type(DType dtype) {
     return types[static_cast<std::size_t>(dtype)];
 }
 
-// As numbers that a control group carries exactly, of each rank.
+// Words are numbers that a control group carries exactly.
 constexpr std::size_t id_words = NCCL_UNIQUE_ID_BYTES / sizeof(std::uint32_t);
 static_assert(id_words * sizeof(std::uint32_t) == sizeof(ncclUniqueId));
 
@@ -34,7 +34,7 @@ std::vector<double> words_of(const ncclUniqueId& id) {
     return {words.begin(), words.end()};
 }
 
-// That of rank `leader`, which makes one, as does every rank that leads a group.
+// The id of rank `leader`, which makes one, as does every rank that leads a group.
 ncclUniqueId exchanged_id(ControlGroup& control, std::int64_t leader) {
     ncclUniqueId id{};
     if (control.rank() == leader) {
@@ -145,14 +145,14 @@ NcclCommunicator::NcclCommunicator(ControlGroup& control, const std::vector<std:
     watch_ = std::make_unique<Watch>(*this);
 }
 
-// Until it has returned there is no communicator to abort, so it runs on a thread that is left
-// behind when it takes too long.
+// Until NCCL returns there is no communicator to abort, so it runs on a thread that is left behind
+// when it takes too long.
 void NcclCommunicator::connect(const ncclUniqueId& id, std::optional<std::int64_t> ctas) {
     check_gpu(cudaGetDevice(&device_), "cudaGetDevice");
     std::packaged_task<ncclComm_t()> connecting(
         [id, ctas, device = device_, rank = rank_, ranks = ranks_] {
             ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-            // As PyTorch has it: what a launch costs is then what it costs there.
+            // As in PyTorch, so that a launch costs the same.
             config.blocking = 1;
             if (ctas) {
                 config.minCTAs = 1;
@@ -220,7 +220,7 @@ void NcclCommunicator::call(const char* what, const Act& act) {
 }
 
 void NcclCommunicator::fail(ncclResult_t result, const char* what) {
-    // Its last words are gone once it is aborted.
+    // Its message is gone once it is aborted.
     try {
         check_nccl(result, doing(what).c_str(), communicator_);
     } catch (...) {
@@ -231,36 +231,34 @@ void NcclCommunicator::fail(ncclResult_t result, const char* what) {
     std::terminate();
 }
 
-void NcclCommunicator::all_reduce(void* data, std::int64_t elements, DType dtype,
-                                  Reduction reduction, const GpuStream& stream) {
-    call("all-reduce", [&] {
-        return nccl().ncclAllReduce(
-            data, data, static_cast<std::size_t>(elements), nccl_type(dtype),
-            reduction == Reduction::sum ? ncclSum : ncclAvg, communicator_, stream.get());
-    });
-}
-
-void NcclCommunicator::reduce_scatter_sum(void* data, std::int64_t elements, DType dtype,
-                                          const GpuStream& stream) {
-    char* const own = static_cast<char*>(data) + rank_ * elements * element_size(dtype).count;
-    call("reduce-scatter", [&] {
-        return nccl().ncclReduceScatter(data, own, static_cast<std::size_t>(elements),
-                                        nccl_type(dtype), ncclSum, communicator_, stream.get());
-    });
-}
-
-void NcclCommunicator::all_gather(const void* own, void* all, Bytes size, const GpuStream& stream) {
-    call("all-gather", [&] {
-        return nccl().ncclAllGather(own, all, static_cast<std::size_t>(size.count), ncclUint8,
-                                    communicator_, stream.get());
-    });
-}
-
-void NcclCommunicator::broadcast_from_first(void* data, Bytes size, const GpuStream& stream) {
-    call("broadcast", [&] {
-        return nccl().ncclBroadcast(data, data, static_cast<std::size_t>(size.count), ncclUint8, 0,
-                                    communicator_, stream.get());
-    });
+void NcclCommunicator::carry(const RankExchange& exchange, const GpuStream& stream) {
+    const auto bytes = static_cast<std::size_t>(exchange.size.count);
+    const auto elements = static_cast<std::size_t>(exchange.elements());
+    const ncclDataType_t type = nccl_type(exchange.dtype);
+    std::byte* const own = exchange.own;
+    switch (exchange.kind) {
+        case CollectiveKind::all_reduce:
+            return call("all-reduce", [&] {
+                return nccl().ncclAllReduce(own, own, elements, type,
+                                            exchange.averages ? ncclAvg : ncclSum, communicator_,
+                                            stream.get());
+            });
+        case CollectiveKind::reduce_scatter:
+            return call("reduce-scatter", [&] {
+                return nccl().ncclReduceScatter(own, own + rank_ * exchange.size.count, elements,
+                                                type, ncclSum, communicator_, stream.get());
+            });
+        case CollectiveKind::all_gather:
+            return call("all-gather", [&] {
+                return nccl().ncclAllGather(own, exchange.all, bytes, ncclUint8, communicator_,
+                                            stream.get());
+            });
+        case CollectiveKind::broadcast:
+            return call("broadcast", [&] {
+                return nccl().ncclBroadcast(own, own, bytes, ncclUint8, 0, communicator_,
+                                            stream.get());
+            });
+    }
 }
 
 void NcclCommunicator::check() {
@@ -300,7 +298,7 @@ void PatientWait::until(const std::function<bool()>& has_happened, const char* w
             std::this_thread::sleep_for(pause);
         }
     }
-    begin_ = Clock::now();  // what comes next has the whole deadline
+    begin_ = Clock::now();  // the next wait has the whole deadline
 }
 
 }  // namespace bucketwise

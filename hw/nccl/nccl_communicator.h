@@ -1,9 +1,9 @@
 // One NCCL communicator over all ranks of a job, and the patience with it.
 //
-// NCCL itself waits for ever: a kernel of a collective spins until its peers have come. So whoever
-// waits for one does so through PatientWait (below), which asks NCCL for errors of its own threads
-// and gives up at a deadline; and a thread watches over calls that do not return. Both abort the
-// communicator, which ends its kernels. PyTorch's watchdog does the same.
+// NCCL itself waits for ever: a kernel of a collective spins until its peers have come. So every
+// wait goes through PatientWait (below), which asks NCCL for errors of its own threads and gives up
+// at a deadline; and a thread watches over calls that do not return. Both abort the communicator,
+// which ends its kernels. PyTorch's watchdog does the same.
 #pragma once
 
 #include <nccl.h>
@@ -20,7 +20,6 @@
 
 #include "hw/gpu/runtime/gpu_stream.h"
 #include "hw/rank/communicator.h"
-#include "hw/rank/control_group.h"
 #include "sim/base/dtype.h"
 #include "sim/base/units.h"
 
@@ -32,11 +31,6 @@ namespace bucketwise {
 void check_nccl(ncclResult_t result, const char* call, ncclComm_t communicator,
                 const CallPlace& place = CallPlace::current());
 
-enum class Reduction : std::uint8_t {
-    sum,
-    mean  // NCCL divides by the number of ranks
-};
-
 // One thread at a time, but for has_failed().
 class NcclCommunicator {
   public:
@@ -45,8 +39,8 @@ class NcclCommunicator {
     // connected by the deadline, GpuError for what NCCL refuses.
     NcclCommunicator(ControlGroup& control, std::chrono::milliseconds deadline,
                      std::optional<std::int64_t> ctas);
-    // The same of some ranks, in the order in which they are named, this one among them. Collective
-    // over all: each with the group that it is in.
+    // The same for some ranks, in the given order, this one among them. Collective over all: each
+    // with the group that it is in.
     NcclCommunicator(ControlGroup& control, const std::vector<std::int64_t>& ranks,
                      std::chrono::milliseconds deadline, std::optional<std::int64_t> ctas);
     // Ends collectives that are still running.
@@ -58,22 +52,14 @@ class NcclCommunicator {
     [[nodiscard]] int ranks() const { return ranks_; }
     [[nodiscard]] std::chrono::milliseconds deadline() const { return deadline_; }
 
-    // Puts it on the stream and returns. In place; `data` is on the device, `elements` >= 0.
-    void all_reduce(void* data, std::int64_t elements, DType dtype, Reduction reduction,
-                    const GpuStream& stream);
-    // Likewise; as Communicator::reduce_scatter_sum() has it.
-    void reduce_scatter_sum(void* data, std::int64_t elements, DType dtype,
-                            const GpuStream& stream);
-    // Likewise; byte i of rank r's `own` becomes all[r * size + i]. `all` holds ranks() x size
-    // bytes; `own` lies outside of it, or is its place within it.
-    void all_gather(const void* own, void* all, Bytes size, const GpuStream& stream);
-    // Likewise; rank 0's data goes to all.
-    void broadcast_from_first(void* data, Bytes size, const GpuStream& stream);
+    // Puts it on the stream and returns. Its memory is on the device. NCCL averages where the
+    // exchange does.
+    void carry(const RankExchange& exchange, const GpuStream& stream);
 
     // Throws PeerFailure or GpuError once NCCL has found a failure, and aborts.
     void check();
-    // Ends what is running on any stream, soon; every later call fails. Twice is once. Does not
-    // wait: NCCL's abort lasts until no CUDA graph holds a collective, and who aborts may hold one.
+    // Ends collectives on every stream, soon; every later call fails. May be called twice. Does not
+    // wait: NCCL's abort lasts until no CUDA graph holds a collective, and the caller may hold one.
     void abort() noexcept;
 
   private:
@@ -95,18 +81,18 @@ class NcclCommunicator {
     std::unique_ptr<Watch> watch_;  // uses all above
 };
 
-// Waits for the GPU without trusting that what it waits for ever ends.
+// Waits for the GPU, but not for ever.
 class PatientWait {
   public:
-    // `communicator` is kept by reference.
-    // `collectives`: how many may pass before anything is heard of; each has the whole deadline.
+    // `communicator` is kept by reference. `collectives`: that many may pass without a sign; each
+    // has the whole deadline.
     explicit PatientWait(NcclCommunicator& communicator, std::size_t collectives = 1)
         : communicator_(communicator),
           patience_(static_cast<std::int64_t>(collectives) * communicator.deadline()),
           begin_(std::chrono::steady_clock::now()) {}
 
-    // Returns once `has_happened`. `what` is waited for, for messages. Throws PeerFailure when that
-    // takes longer than the communicator's deadline.
+    // Returns once `has_happened`. `what` names it in messages. Throws PeerFailure when that takes
+    // longer than the communicator's deadline.
     void until(const std::function<bool()>& has_happened, const char* what,
                const std::function<void()>& waiting = {});
 

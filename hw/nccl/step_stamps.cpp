@@ -9,8 +9,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Which instructions issue() stamps: those before and at a wait, and the last of each phase and of
-// what comes before synchronisation is finished.
+// The instructions that issue() stamps: those before and at a wait, the last of each phase, and the
+// last before synchronisation is finished.
 std::vector<bool> stamped(const Program& program) {
     const std::vector<Instruction>& all = program.instructions;
     std::vector<bool> result(all.size(), false);

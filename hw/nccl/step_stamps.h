@@ -1,4 +1,4 @@
-// When what a step puts on a GPU's streams begins and ends: events around its instructions and
+// The begins and ends of a step's work on a GPU's streams: events around its instructions and
 // collectives, issued one after another, or each by itself.
 #pragma once
 
@@ -34,7 +34,7 @@ class StepStamps {
         GpuEvent done{Timing::off};
     };
 
-    // Measures what a stamp adds to what it times.
+    // Measures the time that a stamp adds to an interval.
     void calibrate();
     [[nodiscard]] Duration stamp_time() const { return stamp_time_; }
     // Room for the events of such a program.
@@ -53,16 +53,15 @@ class StepStamps {
     std::vector<Interval> issue(const Program& program,
                                 const std::function<void(std::size_t)>& execute,
                                 bool is_captured = false) const;
-    // Waits for a step that `steps` others led in to, each collective of which may take as long as
-    // the communicator's deadline, and so may what comes after the last. `is_idle`: nothing is left
-    // on other streams.
+    // Waits for a step behind `steps` others. Each collective may take as long as the
+    // communicator's deadline, and so may the end. `is_idle`: nothing is left on other streams.
     void finish(const Program& program, NcclCommunicator& communicator, std::size_t steps,
                 const std::function<bool()>& is_idle) const;
-    // The same of a step that is one graph, whose events tell nothing before they have been
+    // The same for a step that is one graph: its events tell nothing before they have been
     // recorded.
     void finish_graph(const Program& program, NcclCommunicator& communicator, std::size_t steps,
                       const std::function<bool()>& is_idle) const;
-    // Of a step that has finished.
+    // Reads the times of a finished step.
     void read(const Program& program, StepTrace& trace) const;
 
     // Every instruction that computes by itself, none waiting for its launch; operations are those
@@ -78,7 +77,7 @@ class StepStamps {
 
     const GpuStream& compute_;
     HeadStart head_start_;
-    DeviceMemory scratch_;  // what stamps are timed with
+    DeviceMemory scratch_;  // for timing stamps
     Duration stamp_time_{0};
     GpuEvent start_{Timing::on};
     GpuEvent end_{Timing::on};

@@ -1,5 +1,5 @@
-// One thread that runs a rank's collectives in the order in which they were launched, one after
-// another, as the worker of PyTorch's process group does.
+// One thread that runs a rank's collectives one after another in launch order, like the worker of
+// PyTorch's process group.
 #pragma once
 
 #include <chrono>

@@ -9,28 +9,19 @@ namespace bucketwise {
 
 namespace {
 
-std::int64_t elements_in(const Message& message) {
-    return message.size.count / element_size(message.dtype).count;
-}
-
-// Elements of each rank.
-std::int64_t part_of(const Message& message, const Communicator& among) {
-    return elements_in(message) / among.ranks();
-}
-
-// In ns, of this rank's clock.
+// By this rank's clock.
 std::int64_t now_ns() {
     const auto now = std::chrono::steady_clock::now().time_since_epoch();
     return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
 }
 
-// What all ranks met at, and when each collective was launched.
+// Times of one rank, by its own clock.
 struct RankClock {
-    std::vector<std::int64_t> meetings_ns;
-    std::vector<std::int64_t> launches_ns;
+    std::vector<std::int64_t> meetings_ns;  // of all ranks
+    std::vector<std::int64_t> launches_ns;  // of each collective
 };
 
-// Of every rank of `among`.
+// The clocks of every rank of `among`.
 std::vector<RankClock> clocks_of_all(const RankClock& own, Communicator& among) {
     const std::size_t meetings = own.meetings_ns.size();
     std::vector<std::int64_t> sent = own.meetings_ns;
@@ -49,8 +40,8 @@ std::vector<RankClock> clocks_of_all(const RankClock& own, Communicator& among) 
     return clocks;
 }
 
-// When the last rank launched each collective, on the clock of `own`: how far clocks are apart is
-// the median of how far meetings seem to be.
+// When the last rank launched each collective, by the clock of `own`. The offset between two clocks
+// is the median of their differences at the meetings.
 std::vector<std::int64_t> last_launches_ns(const RankClock& own,
                                            const std::vector<RankClock>& clocks) {
     std::vector<std::int64_t> last = own.launches_ns;
@@ -66,7 +57,41 @@ std::vector<std::int64_t> last_launches_ns(const RankClock& own,
     return last;
 }
 
+// The bytes of one rank's part, or of everything in an all-reduce.
+Bytes part_of(const Message& message, int ranks) {
+    const bool whole = message.kind == CollectiveKind::all_reduce;
+    return elements_of(message) / (whole ? 1 : ranks) * element_size(message.dtype);
+}
+
 }  // namespace
+
+RankExchange exchange_of(const Message& message, std::byte* data, int rank, int ranks) {
+    const Bytes part = part_of(message, ranks);
+    const bool gathers = message.kind == CollectiveKind::all_gather;
+    return {.kind = message.kind,
+            .own = data + (gathers ? rank * part.count : 0),
+            .all = data,
+            .size = part,
+            .dtype = message.dtype};
+}
+
+void write_known(const Message& message, std::byte* data, int rank, int ranks) {
+    const RankExchange exchange = exchange_of(message, data, rank, ranks);
+    const bool gathers = message.kind == CollectiveKind::all_gather;
+    write_known_message(exchange.own, gathers ? exchange.elements() : elements_of(message),
+                        message.dtype, rank);
+}
+
+MessageCheck check_known(const Message& message, const std::byte* data, int rank, int ranks) {
+    const Bytes part = part_of(message, ranks);
+    const std::int64_t elements = part.count / element_size(message.dtype).count;
+    if (message.kind == CollectiveKind::all_gather) {
+        return check_known_gather(data, elements, message.dtype, ranks);
+    }
+    const int before = message.kind == CollectiveKind::reduce_scatter ? rank : 0;
+    return check_known_sum(data + before * part.count, elements, message.dtype, ranks,
+                           before * elements);
+}
 
 // A message of one element: when it ends, all ranks have begun it.
 void IsolatedMessages::meet() {
@@ -83,53 +108,14 @@ void IsolatedMessages::prepare(Bytes size) {
 }
 
 void IsolatedMessages::exchange(const Message& message, Communicator& among) {
-    const std::int64_t elements = part_of(message, among);
-    const Bytes part = elements * element_size(message.dtype);
-    switch (message.kind) {
-        case CollectiveKind::all_gather:
-            among.all_gather(message_.at(among.rank() * part.count), message_.at(0), part);
-            return;
-        case CollectiveKind::reduce_scatter:
-            among.reduce_scatter_sum(message_.at(0), elements, message.dtype);
-            return;
-        case CollectiveKind::all_reduce:
-        case CollectiveKind::broadcast:
-            break;
-    }
-    among.all_reduce_sum(message_.at(0), elements_in(message), message.dtype);
-}
-
-// An all-gather has only the own part of the rank.
-void IsolatedMessages::write_known(const Message& message, const Communicator& among) {
-    const bool gathers = message.kind == CollectiveKind::all_gather;
-    const std::int64_t elements = gathers ? part_of(message, among) : elements_in(message);
-    const std::int64_t before = gathers ? among.rank() * elements : 0;
-    write_known_message(message_.at(before * element_size(message.dtype).count), elements,
-                        message.dtype, among.rank());
-}
-
-MessageCheck IsolatedMessages::check(const Message& message, const Communicator& among) {
-    const int ranks = among.ranks();
-    const std::int64_t part = part_of(message, among);
-    const std::int64_t before = among.rank() * part;
-    switch (message.kind) {
-        case CollectiveKind::all_gather:
-            return check_known_gather(message_.at(0), part, message.dtype, ranks);
-        case CollectiveKind::reduce_scatter:
-            return check_known_sum(message_.at(before * element_size(message.dtype).count), part,
-                                   message.dtype, ranks, before);
-        case CollectiveKind::all_reduce:
-        case CollectiveKind::broadcast:
-            break;
-    }
-    return check_known_sum(message_.at(0), elements_in(message), message.dtype, ranks);
+    carry(among, exchange_of(message, message_.at(0), among.rank(), among.ranks()));
 }
 
 void IsolatedMessages::exchange_known(const Message& message, Communicator& among,
                                       MessageTrace& trace) {
-    write_known(message, among);
+    write_known(message, message_.at(0), among.rank(), among.ranks());
     exchange(message, among);
-    const MessageCheck found = check(message, among);
+    const MessageCheck found = check_known(message, message_.at(0), among.rank(), among.ranks());
     trace.largest_difference = found.largest_difference;
     trace.wrong = found.wrong;
     std::memset(message_.at(0), 0, static_cast<std::size_t>(message.size.count));
@@ -148,7 +134,8 @@ std::vector<CommunicationThread::Ticket> IsolatedMessages::launch(const Message&
                                                                   std::int64_t iterations) {
     prepare(message.size);
     thread_.restart();
-    // Not waited for: the way over the calling thread would let ranks set out at different times.
+    // Nobody waits for it: a detour over the calling thread would let ranks set out at different
+    // times.
     thread_.launch([this] { meet(); });
     return launch_all(message, iterations);
 }
@@ -182,7 +169,7 @@ MessageTrace IsolatedMessages::measure(const Message& message, std::int64_t iter
     prepare(message.size);
     MessageTrace trace;
     thread_.restart();
-    // Not waited for either; `trace` outlives it, as those behind it are.
+    // Nobody waits for this either; `trace` outlives it, as the collectives behind it are awaited.
     thread_.launch([&] {
         exchange_known(message, communicator_, trace);
         meet();

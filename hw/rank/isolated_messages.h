@@ -15,6 +15,14 @@
 
 namespace bucketwise {
 
+// A message of `data`, in place, on one rank.
+RankExchange exchange_of(const Message& message, std::byte* data, int rank, int ranks);
+
+// Writes the rank's known values, and compares the result with the exact one, element by element.
+// An all-gather has only the rank's own part before.
+void write_known(const Message& message, std::byte* data, int rank, int ranks);
+MessageCheck check_known(const Message& message, const std::byte* data, int rank, int ranks);
+
 class IsolatedMessages : public MessageDevice {
   public:
     // Kept by reference, and used by another thread.
@@ -29,13 +37,12 @@ class IsolatedMessages : public MessageDevice {
         return bucketwise::peak_memory_bytes();
     }
 
-    // Among the ranks of `among`, each of which calls `computing` before every collective and waits
-    // for it: times are from when the last of them has launched it until this one goes on.
+    // Every rank of `among` calls `computing` before each collective and waits for the collective.
+    // Times begin when the last of them has launched it, and end when this one goes on.
     MessageTrace measure_between(const std::function<void()>& computing, const Message& message,
                                  std::int64_t iterations, Communicator& among);
 
-    // For who has something to do meanwhile: waits until all ranks have come here, launches, and
-    // leaves waiting to the caller.
+    // Launches once all ranks have come here, and leaves waiting to the caller.
     std::vector<CommunicationThread::Ticket> launch(const Message& message,
                                                     std::int64_t iterations);
     // Waits for all.
@@ -48,11 +55,8 @@ class IsolatedMessages : public MessageDevice {
 
   private:
     void prepare(Bytes size);
-    // Among the ranks of `among`.
     void exchange(const Message& message, Communicator& among);
-    void write_known(const Message& message, const Communicator& among);
-    [[nodiscard]] MessageCheck check(const Message& message, const Communicator& among);
-    // The one that warms up.
+    // Warms up and checks.
     void exchange_known(const Message& message, Communicator& among, MessageTrace& trace);
     std::vector<CommunicationThread::Ticket> launch_all(const Message& message,
                                                         std::int64_t iterations);
@@ -62,8 +66,8 @@ class IsolatedMessages : public MessageDevice {
     CommunicationThread thread_;  // last, so that it ends first
 };
 
-// How many make a measurement: small messages take microseconds, so more of them make a sample
-// that counts; large ones are measured once.
+// Repetitions of one measurement: small messages take microseconds, so a sample needs more of them;
+// large ones are measured once.
 std::int64_t iterations_for(Bytes size);
 
 }  // namespace bucketwise

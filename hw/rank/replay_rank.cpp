@@ -5,8 +5,6 @@
 #include <fmt/format.h>
 
 #include "hw/compute/gradient_pattern.h"
-#include "hw/rank/backward_alone.h"
-#include "sim/base/invariant.h"
 
 namespace bucketwise {
 
@@ -21,17 +19,17 @@ ReplayRank::ReplayRank(const Scenario& scenario, const Workload& workload, const
       plan_(make_plan(workload_, sync.policy)),
       step_{.rules = ReplayRules(sync, ranks)} {}
 
-void ReplayRank::begin_step(const Program& program, const SyncSettings& sync,
-                            const BucketPlan& plan, std::int64_t number, Communicate communicate) {
-    invariant(!sync.casts_back_beside, "what was cast is cast back where ranks compute");
-    step_ = {.program = &program,
-             .rules = ReplayRules(sync, step_.rules.ranks()),
-             .reduces_unused_map = sync.reduces_unused_map,
+void ReplayRank::begin_step(const ReplayedStep& step, std::int64_t number,
+                            Communicate communicate) {
+    invariant(!step.sync.casts_back_beside, "casts back are made where ranks compute");
+    step_ = {.program = &step.program,
+             .rules = ReplayRules(step.sync, step_.rules.ranks()),
+             .reduces_unused_map = step.sync.reduces_unused_map,
              .number = number,
              .communicate = communicate};
-    statistics_ = StatisticsMessages(program, rank_, step_.rules.ranks());
-    if (!plan.buckets.empty() && !(plan_ == plan)) {
-        plan_ = plan;
+    statistics_ = StatisticsMessages(step.program, rank_, step_.rules.ranks());
+    if (!step.plan.buckets.empty() && !(plan_ == step.plan)) {
+        plan_ = step.plan;
         lay_out();
     }
 }
@@ -51,13 +49,13 @@ void ReplayRank::execute(const Instruction& instruction) {
         case InstructionKind::scale:
             return copy(instruction.kind, instruction.subject);
         case InstructionKind::pack:
-            return pack(instruction.subject);
+            return pack(instruction.subject, PackDirection::into_place, step_.rules.pack_factor());
         case InstructionKind::launch:
             return launch(instruction.subject);
         case InstructionKind::wait:
             return wait_for(instruction.subject);
         case InstructionKind::unpack:
-            return unpack(instruction.subject);
+            return pack(instruction.subject, PackDirection::out_of_place, 1.0);
         case InstructionKind::optimizer:
             return kernels().optimizer();
         case InstructionKind::check:
@@ -102,12 +100,6 @@ void ReplayRank::check_statistics(const std::vector<std::byte>& block, StepCheck
     if (check.wrong.empty()) {
         check.wrong = statistics_.what_is_wrong(block);
     }
-}
-
-std::vector<Duration> ReplayRank::backward_alone() {
-    return times_alone(
-        workload_.backward.size(), [this] { warm_up_backward(); },
-        [this] { return time_backward(); });
 }
 
 }  // namespace bucketwise

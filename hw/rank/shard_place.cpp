@@ -6,29 +6,6 @@
 #include "sim/base/invariant.h"
 
 namespace bucketwise {
-namespace {
-
-std::vector<std::int64_t> strided(std::int64_t stride, std::int64_t first, std::int64_t count) {
-    std::vector<std::int64_t> ranks;
-    for (std::int64_t i = 0; i < count; ++i) {
-        ranks.push_back(first + i * stride);
-    }
-    return ranks;
-}
-
-}  // namespace
-
-std::vector<std::int64_t> ShardPlace::sharing() const {
-    return strided(1, replica * ranks, ranks);
-}
-
-std::vector<std::int64_t> ShardPlace::replicating() const {
-    return strided(ranks, rank, replicas);
-}
-
-std::vector<std::int64_t> ShardPlace::gathering() const {
-    return strided(1, replica * ranks + rank / fewer * fewer, fewer);
-}
 
 ShardPlace shard_place(const Scenario& scenario, std::int64_t rank) {
     invariant(rank < scenario.group.ranks, "one of the scenario's ranks");

@@ -63,7 +63,7 @@ std::string read_text(const JsonPlace& place) {
     return place.value->get<std::string>();
 }
 
-// What describes the machine, on a line of a report.
+// Describes the machine, on a line of a report.
 std::string read_words(const JsonPlace& place) {
     constexpr std::size_t longest = 500;
     return cut_text(read_text(place), longest);

@@ -18,7 +18,7 @@
 
 namespace bucketwise {
 
-// What carried the messages.
+// The carrier of messages.
 struct Transport {
     std::string backend;         // "gloo" or "nccl"
     std::string algorithm;       // of the all-reduce, as a link file names it: "ring" or "direct"
@@ -42,12 +42,12 @@ struct EnvironmentRecord {
     std::string libraries;  // of the backend and the kernels, with versions
     Transport transport;
     std::int64_t hosts = 1;
-    std::string link_rate;  // such as "1gbit"; empty: the link is as it is
+    std::string link_rate;  // such as "1gbit"; empty: not limited
     std::uint64_t seed = 0;
     std::int64_t rounds = 0;
     std::vector<std::string> gradients;            // names, in parameter order
     std::vector<std::string> forward_operations;   // names, in the order they run
-    std::vector<std::string> backward_operations;  // likewise
+    std::vector<std::string> backward_operations;  // the same
     std::string scenario;  // the whole document, as JSON text; empty: none was replayed
     std::string gpu = {};  // name, memory, multiprocessors, driver; empty: none was used
     bool operator==(const EnvironmentRecord&) const = default;
@@ -66,14 +66,14 @@ struct AllReduceRecord {
     std::int64_t peak_memory_bytes = 0;  // the most that any rank has had in memory so far
     // Host time to issue one, one per repetition; empty: the host runs it itself.
     std::vector<double> issue_us = {};
-    // What that rank had before its first message of this kind; none: not measured.
+    // The rank's memory before its first message of this kind; none: not measured.
     std::optional<std::int64_t> memory_before_bytes = {};
     bool operator==(const AllReduceRecord&) const = default;
 };
 
-// The same of all-gathers, kind "allgather", or reduce-scatters, kind "reducescatter". `size` is
-// that of all ranks' parts together; what an all-gather brings is equal to what was sent, or
-// nothing is recorded.
+// The same for all-gathers, kind "allgather", or reduce-scatters, kind "reducescatter". `size` is
+// that of all ranks' parts together; an all-gather's result is equal to the sent parts, or nothing
+// is recorded.
 struct CollectiveRecord {
     CollectiveKind kind = CollectiveKind::all_gather;
     AllReduceRecord measured;
@@ -97,7 +97,7 @@ struct ComputeRecord {
     // and collectives that do nothing.
     double copying_step_us = 0;
     std::vector<double> forward_operations_us;   // of the last micro-step
-    std::vector<double> backward_operations_us;  // likewise
+    std::vector<double> backward_operations_us;  // the same
     std::vector<double> ready_us;  // by gradient, from the start of the last micro-step's backward
     bool shared_gpu = false;       // as the transport's
     // Host time to launch each operation of the last micro-step; empty: host is device.

@@ -1,4 +1,4 @@
-// What really happened in one step of one rank, instruction by instruction.
+// The trace of one real step of one rank, instruction by instruction.
 #pragma once
 
 #include <optional>

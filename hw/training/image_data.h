@@ -1,5 +1,5 @@
 // Generated images to learn from: every class has a prototype, every sample is its class's
-// prototype and so much noise that classes are told apart well but not perfectly. All of it is made
+// prototype and enough noise that classes are separated well but not perfectly. All of it is made
 // of whole numbers, so it is the same on every rank and platform.
 #pragma once
 
@@ -54,7 +54,7 @@ struct ImageData {
 
 ImageData make_image_data(const ImageDataRequest& request);
 
-// The order in which an epoch visits `samples` samples, another one for each epoch.
+// An epoch's order of `samples` samples, different for each epoch.
 std::vector<std::int32_t> order_of_epoch(std::int64_t samples, std::uint64_t seed,
                                          std::int64_t epoch);
 

@@ -376,11 +376,13 @@ void Trainer::cast(std::int32_t bucket, InstructionKind direction) {
 void Trainer::launch(std::int32_t collective) {
     const auto index = static_cast<std::size_t>(collective);
     const std::int32_t bucket = running_.program->collectives[index].bucket.value();
-    const bool averages = !sync_.copies_in && !hooked();
-    running_.tickets[index] = device_.all_reduce(
-        hooked() ? compressed_.at(layout_.compressed(bucket)) : buckets_.at(layout_.bucket(bucket)),
-        numel_of_bucket(bucket), hooked() ? hook_dtype() : DType::float32,
-        averages ? TrainingDevice::Reduction::mean : TrainingDevice::Reduction::sum);
+    const DType dtype = hooked() ? hook_dtype() : DType::float32;
+    running_.tickets[index] =
+        device_.all_reduce({.own = hooked() ? compressed_.at(layout_.compressed(bucket))
+                                            : buckets_.at(layout_.bucket(bucket)),
+                            .size = numel_of_bucket(bucket) * element_size(dtype),
+                            .dtype = dtype,
+                            .averages = !sync_.copies_in && !hooked()});
 }
 
 void Trainer::update() {
@@ -483,8 +485,8 @@ ContentionTimes Trainer::contend(std::int64_t elements, std::int64_t iterations)
     MemoryCount beside;  // what training takes is counted apart
     const TensorMemory message = device_.allocate(elements * float_bytes, beside);
     begin_epoch(0);
-    ContentionTimes times =
-        device_.contend(message.as<float>(), elements, iterations, [this] { run_backward(); });
+    ContentionTimes times = device_.contend({.own = message.at(0), .size = {message.size_bytes()}},
+                                            iterations, [this] { run_backward(); });
     reset();
     return times;
 }

@@ -3,9 +3,9 @@
 //
 // A step is the very instruction list that the engine executes (sim/program): each rank computes
 // the gradient of its samples' losses in micro-steps, and in the last one's backward buckets go out
-// as the strategy has it. The loss is the mean over all samples of the step, on whatever rank they
-// are: what a rank's samples give is scaled by ranks / samples of the step, as the mean over ranks
-// that every strategy takes divides by the number of ranks.
+// as the strategy has it. The loss is the mean over all samples of the step, on any rank: a rank's
+// losses are scaled by ranks / samples of the step, as the mean over ranks that every strategy
+// takes divides by the number of ranks.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +34,7 @@ struct TrainingTask {
     bool operator==(const TrainingTask&) const = default;
 };
 
-// What this rank's samples of an epoch came to, each at the parameters its step began with.
+// Results of this rank's samples of an epoch, each at the parameters its step began with.
 struct SampleResults {
     double loss = 0;  // sum
     std::int64_t correct = 0;
@@ -42,13 +42,13 @@ struct SampleResults {
     bool operator==(const SampleResults&) const = default;
 };
 
-// What one micro-step's instructions take by themselves.
+// The times of one micro-step's instructions by themselves.
 struct TrainingTimes {
     std::vector<OperationTime> forward;   // the batch's gathering, then the model's operations
     std::vector<OperationTime> backward;  // as Workload::backward
     OperationTime optimizer = {};
     Duration copies{0};         // all of a step's copies and casts together
-    Duration copy_launches{0};  // what the host takes for them
+    Duration copy_launches{0};  // the host's time for them
     Bytes copied;               // payload; of a cast the mean of both sizes, as sim/program has it
     std::int64_t copy_count = 0;
 };
@@ -77,7 +77,7 @@ class Trainer {
     // On all test images.
     SampleResults test();
 
-    // What the device's memory holds of one parameter.
+    // The values of one parameter in the device's memory.
     [[nodiscard]] std::vector<float> gradient(std::int32_t index) const {
         return values_at(gradient_at(index), index);
     }
@@ -85,10 +85,10 @@ class Trainer {
         return values_at(parameter_at(index), index);
     }
 
-    // What each instruction of a micro-step of so many samples, and of its synchronisation but
-    // communicating, takes. `rows`: 1 to the schedule's batch. `accumulates`: adds to the gradients
-    // that are there, as all micro-steps of a step but the first do. What was trained is gone, here
-    // and below.
+    // The time of each instruction of a micro-step of `rows` samples, and of its synchronisation
+    // without communication. `rows`: 1 to the schedule's batch. `accumulates`: adds to the
+    // gradients that are there, as all micro-steps of a step but the first do. Trained parameters
+    // are lost, here and below.
     std::vector<TrainingTimes> time_operations(std::int64_t rows, bool accumulates,
                                                std::int64_t repetitions);
     // A backward pass of a full micro-step, over and over beside all-reduces of `elements`.
@@ -99,7 +99,7 @@ class Trainer {
   private:
     static constexpr std::int64_t float_bytes = 4;
 
-    // What the instructions of the running step refer to.
+    // The state of the running step.
     struct Running {
         std::vector<SampleRange> parts;  // by micro-step
         std::size_t micro_step = 0;

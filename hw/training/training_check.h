@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "hw/rank/control_group.h"
+#include "hw/rank/communicator.h"
 #include "hw/training/trainer.h"
 
 namespace bucketwise {

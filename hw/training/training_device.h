@@ -1,9 +1,9 @@
-// What a training run needs from a backend: memory, the passes of a multilayer perceptron, and
+// The backend's part of a training run: memory, the passes of a multilayer perceptron, and
 // all-reduces that run beside them. Each is one class in the backend's target.
 //
-// What computes is put behind what was put there before, on one compute stream; all-reduces run one
-// after another on a stream of their own, each once what was computed before its launch is done.
-// Nothing is certain to have happened before finish() or download() return.
+// Computing runs in order on one compute stream; all-reduces run one after another on a stream of
+// their own, each once all computing before its launch is done. Nothing is certain to have happened
+// before finish() or download() return.
 #pragma once
 
 #include <cstddef>
@@ -12,16 +12,16 @@
 #include <memory>
 #include <vector>
 
+#include "hw/batch_norm/sync_batch_norm.h"
 #include "hw/compute/tensor_memory.h"
 #include "hw/training/training_passes.h"
 #include "sim/base/dtype.h"
-#include "sim/base/interface.h"
 #include "sim/base/units.h"
 #include "sim/workload/model.h"
 
 namespace bucketwise {
 
-// What the device is busy with, and what the host takes to launch it; none where they are the same.
+// Time of the device, and of the host for the launch; zero where they are the same.
 struct OperationTime {
     Duration device{0};
     Duration host{0};
@@ -36,29 +36,24 @@ struct ContentionTimes {
 
 // Linear layers are products c[m,n] = a[m,k] b[k,n] (sim/workload/model.h), all matrices row-major,
 // b the weight. Rows may be none, everything else is not.
-class TrainingDevice : public Interface {
+class TrainingDevice : public BatchNormDevice {
   public:
     using Act = std::function<void()>;
     using Ticket = std::size_t;
+    using BatchNormDevice::run;
 
     [[nodiscard]] virtual int rank() const = 0;
-    [[nodiscard]] virtual int ranks() const = 0;
     // Whether the thread that launches also computes.
     [[nodiscard]] virtual bool host_is_device() const = 0;
-
-    // --- memory ---
 
     // Throws std::bad_alloc.
     [[nodiscard]] TensorMemory allocate(std::int64_t bytes, MemoryCount& count) {
         return {raw_memory(bytes), bytes, count};
     }
-    // At which tensors that share a block start.
+    // Tensors that share a block start at multiples of this.
     [[nodiscard]] virtual std::int64_t alignment_bytes() const = 0;
-    // What its libraries take besides tensors.
+    // Memory of its libraries, beside tensors.
     [[nodiscard]] virtual std::int64_t workspace_bytes() const = 0;
-    // From the host, there when it returns; to the host, after all that was put before.
-    virtual void upload(void* to, const void* from, std::int64_t bytes) = 0;
-    virtual void download(void* to, const void* from, std::int64_t bytes) = 0;
 
     // --- computing ---
 
@@ -76,29 +71,19 @@ class TrainingDevice : public Interface {
     virtual void copy_scaled(void* to, DType to_dtype, const void* from, DType from_dtype,
                              std::int64_t count, double factor) = 0;
 
-    // --- communicating ---
+    // --- communicating; finish() forgets all tickets ---
 
-    // Returns once all ranks have called it.
-    virtual void meet() = 0;
-    // In place; the mean divides by the number of ranks after summing.
-    enum class Reduction : std::uint8_t { sum, mean };
-    virtual Ticket all_reduce(void* data, std::int64_t elements, DType dtype,
-                              Reduction reduction) = 0;
-    // What is put on the compute stream from now on comes after it.
+    virtual Ticket all_reduce(const RankExchange& exchange) = 0;
+    // Later work on the compute stream comes after it.
     virtual void wait_for(Ticket ticket) = 0;
-    // Returns once everything has ended, and forgets all tickets. Throws PeerFailure.
-    virtual void finish() = 0;
 
     // --- measuring ---
 
     // Runs each in turn, none waiting for its launch, nothing communicated.
     virtual std::vector<OperationTime> time_each(const std::vector<Act>& acts) = 0;
-    // `data` holds `elements` floats, zeros, which stay zeros. All ranks set out together.
-    virtual ContentionTimes contend(float* data, std::int64_t elements, std::int64_t iterations,
+    // `message` holds zeros, which stay zeros. All ranks set out together.
+    virtual ContentionTimes contend(const RankExchange& message, std::int64_t iterations,
                                     const Act& pass) = 0;
-
-  protected:
-    [[nodiscard]] virtual std::shared_ptr<std::byte> raw_memory(std::int64_t bytes) = 0;
 };
 
 }  // namespace bucketwise

@@ -3,14 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <initializer_list>
-
-#include <nlohmann/json.hpp>
 
 #include "import/chakra/wire_format.h"
 #include "import/source/plain_text.h"
 #include "sim/base/error.h"
-#include "sim/base/json_input.h"
 
 namespace bucketwise {
 namespace {
@@ -64,8 +60,7 @@ void set_attribute(std::string_view name, std::uint64_t number, std::string_view
     }
 }
 
-// A node of a message says what it moves; one without a type of collective is an all-reduce, whose
-// number is 0.
+// A collective without a type is an all-reduce, whose number is 0.
 void finish(ChakraNode& node) {
     if (node.type == ChakraType::collective && node.collective.empty()) {
         node.collective = collective_of(0);
@@ -106,173 +101,133 @@ void add_dependency(std::uint64_t id, const std::string& place, ChakraNode& node
     node.dependencies.push_back(id);
 }
 
-// Packed, or one by one.
-void add_dependencies(const WireField& field, const std::string& place, ChakraNode& node) {
-    if (!field.has_bytes) {
-        add_dependency(field.value, place, node);
-    }
-    WireMessage packed(field.bytes, place);
-    while (const auto id = packed.next_number()) {
-        add_dependency(*id, place, node);
-    }
-}
-
 }  // namespace
 
-ChakraNode node_of_message(std::string_view message, const std::string& place) {
+std::optional<ChakraNode> node_of_message(std::string_view message, const std::string& place,
+                                          bool may_be_metadata) {
     ChakraNode node;
+    bool is_metadata = may_be_metadata;
     WireMessage fields(message, place);
     while (const auto field = fields.next()) {
-        switch (field->number) {
-            case 1:
-                node.id = field->value;
-                break;
-            case 2:
-                node.name = plain_text(field->bytes);
-                break;
-            case 3:
-                node.type = type_of(field->value);
-                break;
-            case 4:
-            case 5:
-                add_dependencies(*field, place, node);
-                break;
-            case 7:
-                node.duration_us = field->value;
-                break;
-            case 10:
-                read_attribute(field->bytes, place, node);
-                break;
-            default:
-                break;
+        is_metadata &= field->number <= 2 && field->has_bytes;
+        if (field->number == 1) {
+            node.id = field->value;
+        } else if (field->number == 2) {
+            node.name = plain_text(field->bytes);
+        } else if (field->number == 3) {
+            node.type = type_of(field->value);
+        } else if (field->number == 4 || field->number == 5) {
+            if (!field->has_bytes) {
+                add_dependency(field->value, place, node);
+            }
+            WireMessage packed(field->bytes, place);
+            while (const auto id = packed.next_number()) {
+                add_dependency(*id, place, node);
+            }
+        } else if (field->number == 7) {
+            node.duration_us = field->value;
+        } else if (field->number == 10) {
+            read_attribute(field->bytes, place, node);
         }
     }
     finish(node);
-    return node;
+    return is_metadata ? std::nullopt : std::optional(std::move(node));
 }
 
 // --- JSON ---
 
 namespace {
 
-// By any of its names.
-const Json& member(const Json& object, std::initializer_list<const char*> names) {
-    static const Json nothing;
-    for (const char* name : names) {
-        if (const auto found = object.find(name); found != object.end()) {
-            return *found;
-        }
-    }
-    return nothing;
-}
-
 // A number, or a text of one: 64 bits do not fit a number of JavaScript.
-std::optional<std::uint64_t> whole(const Json& value) {
-    if (value.is_boolean()) {
-        return value.get<bool>() ? 1 : 0;
-    }
-    if (value.is_number_unsigned()) {
-        return value.get<std::uint64_t>();
-    }
-    if (value.is_number_float()) {
-        const auto number = value.get<double>();
-        constexpr double exact = 9e15;
-        return number >= 0 && number < exact ? std::optional(static_cast<std::uint64_t>(number))
-                                             : std::nullopt;
-    }
-    if (!value.is_string()) {
-        return std::nullopt;
-    }
-    const auto& text = value.get_ref<const std::string&>();
+std::optional<std::uint64_t> number_in(const JsonValue& value) {
     std::uint64_t number = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-    return error == std::errc{} && end == text.data() + text.size() && !text.empty()
-               ? std::optional(number)
-               : std::nullopt;
+    if (bool truth = false; value.get(truth) == simdjson::SUCCESS) {
+        return truth ? 1 : 0;
+    }
+    if (value.get(number) == simdjson::SUCCESS) {
+        return number;
+    }
+    if (double fraction = 0; value.is_double() && value.get(fraction) == simdjson::SUCCESS) {
+        constexpr double exact = 9e15;
+        return fraction >= 0 && fraction < exact
+                   ? std::optional(static_cast<std::uint64_t>(fraction))
+                   : std::nullopt;
+    }
+    const std::string_view text = text_in(value);
+    const char* const end = text.data() + text.size();
+    const auto [last, error] = std::from_chars(text.data(), end, number);
+    return error == std::errc{} && last == end ? std::optional(number) : std::nullopt;
 }
 
-std::string_view text_in(const Json& value) {
-    return value.is_string() ? std::string_view(value.get_ref<const std::string&>())
-                             : std::string_view();
-}
-
-ChakraType type_of(const Json& value) {
+ChakraType type_in(const JsonValue& value) {
     const std::string_view text = text_in(value);
     return text == "COMP_NODE"        ? ChakraType::compute
            : text == "COMM_SEND_NODE" ? ChakraType::send
            : text == "COMM_RECV_NODE" ? ChakraType::receive
            : text == "COMM_COLL_NODE" ? ChakraType::collective
-                                      : type_of(whole(value).value_or(0));
+                                      : type_of(number_in(value).value_or(0));
 }
 
 // {"name": "comm_size", "int64Val": "4096"}, or PyTorch's {"name": ..., "type": ..., "value": ...}.
-void read_attributes(const Json& attributes, ChakraNode& node) {
-    for (const Json& attribute : attributes.is_array() ? attributes : Json::array()) {
-        if (!attribute.is_object()) {
+void read_attributes(const JsonValue& attributes, ChakraNode& node) {
+    for (const simdjson::dom::element attribute : items_in(attributes)) {
+        simdjson::dom::object members;
+        if (attribute.get(members) != simdjson::SUCCESS) {
             continue;
         }
-        for (const auto& [key, value] : attribute.items()) {
-            if (key == "name" || key == "type") {
-                continue;
-            }
-            const auto number = whole(value);
+        for (const auto& [key, value] : members) {
+            const auto number = number_in(value);
             const std::string_view text = text_in(value);
             const bool is_text = key == "stringVal" || key == "string_val" || key == "value";
-            if (number || !text.empty()) {
-                set_attribute(text_in(member(attribute, {"name"})), number.value_or(0),
+            if (key != "name" && key != "type" && (number || !text.empty())) {
+                set_attribute(text_in(members["name"]), number.value_or(0),
                               is_text ? text : std::string_view(), node);
             }
         }
     }
 }
 
-// Elements and type of what goes in: shapes [[525312]] or [[[525312]], []] of a list of tensors,
-// types "Tensor(float)" or "GenericList[Tensor(float),Tensor(float)]".
-std::int64_t elements_in(const Json& shape, int depth) {
+// The elements of a tensor, [525312], or of a list of tensors, [[525312], []]; -1: too many, or
+// no shape.
+std::int64_t elements_in(const JsonValue& shape, int depth) {
     if (!shape.is_array() || depth > 2) {
         return -1;
     }
     std::int64_t product = 1;
     std::int64_t sum = 0;
     bool of_lists = false;
-    for (const Json& part : shape) {
-        if (part.is_array()) {
-            of_lists = true;
-            // As deep as the argument says. NOLINTNEXTLINE(misc-no-recursion)
-            const std::int64_t elements = elements_in(part, depth + 1);
-            if (elements < 0 || elements > most_elements - sum) {
-                return -1;
-            }
-            sum += elements;
-        } else {
-            const auto size = whole(part);
-            if (!size || *size > static_cast<std::uint64_t>(most_elements) ||
-                (product > 0 && static_cast<std::int64_t>(*size) > most_elements / product)) {
-                return -1;
-            }
-            product *= static_cast<std::int64_t>(*size);
+    for (const simdjson::dom::element part : items_in(shape)) {
+        const bool is_list = part.is_array();
+        // As deep as the argument says. NOLINTNEXTLINE(misc-no-recursion)
+        const std::int64_t size = is_list ? elements_in(part, depth + 1)
+                                          : size_of(number_in(part).value_or(most_elements + 1));
+        if (size < 0 || (is_list ? size > most_elements - sum
+                                 : product > 0 && size > most_elements / product)) {
+            return -1;
         }
+        of_lists |= is_list;
+        (is_list ? sum : product) = is_list ? sum + size : product * size;
     }
     return of_lists ? sum : product;
 }
 
-void read_tensors(const Json& inputs, ChakraNode& node) {
-    if (!inputs.is_object()) {
+// Reads the sizes and the type of the inputs: "Tensor(float)", or
+// "GenericList[Tensor(float),Tensor(float)]".
+void read_tensors(const JsonValue& inputs, ChakraNode& node) {
+    const auto shapes = items_in(inputs["shapes"]);
+    const auto types = items_in(inputs["types"]);
+    if (!inputs["shapes"].is_array() || !inputs["types"].is_array()) {
         return;
     }
-    const Json& shapes = member(inputs, {"shapes"});
-    const Json& types = member(inputs, {"types"});
-    if (!shapes.is_array() || !types.is_array()) {
-        return;
-    }
+    constexpr std::string_view tensor = "Tensor(";
     std::int64_t elements = 0;
     for (std::size_t i = 0; i < std::min(shapes.size(), types.size()); ++i) {
         const std::string_view type = text_in(types[i]);
-        const std::size_t begin = type.find("Tensor(");
+        const std::size_t begin = type.find(tensor);
         if (begin == std::string_view::npos) {
             continue;
         }
-        const std::size_t first = begin + std::string_view("Tensor(").size();
+        const std::size_t first = begin + tensor.size();
         if (node.dtype.empty()) {
             node.dtype = plain_text(type.substr(first, type.find(')', first) - first));
         }
@@ -288,59 +243,60 @@ void read_tensors(const Json& inputs, ChakraNode& node) {
 }
 
 // PyTorch lists process groups as the text of a JSON list, the only value that goes into a node.
-void read_groups(const Json& inputs, ChakraNode& node) {
-    const Json& values = inputs.is_object() ? member(inputs, {"values"}) : inputs;
-    const Json list = values.is_array() && !values.empty() && values[0].is_string()
-                          ? parse_json(values[0].get_ref<const std::string&>(), node.name)
-                          : Json();
-    for (const Json& group : list.is_array() ? list : Json::array()) {
-        if (group.is_object()) {
-            node.groups.emplace_back(plain_text(text_in(member(group, {"pg_name"}))),
-                                     size_of(whole(member(group, {"group_size"})).value_or(0)));
-        }
+void read_groups(const JsonValue& inputs, ChakraNode& node) {
+    const auto values = items_in(inputs.is_object() ? JsonValue(inputs["values"]) : inputs);
+    simdjson::dom::parser parser;
+    simdjson::dom::element list;
+    if (values.empty() || !values[0].is_string()) {
+        return;
+    }
+    if (parser.parse(std::string(text_in(values[0]))).get(list) != simdjson::SUCCESS) {
+        throw InputError(node.name, "", "process groups as JSON", "something else");
+    }
+    for (const simdjson::dom::element group : items_in(list)) {
+        node.groups.emplace_back(plain_text(text_in(group["pg_name"])),
+                                 size_of(number_in(group["group_size"]).value_or(0)));
     }
 }
 
 // "nccl:all_reduce", "gloo:all_reduce".
 std::string collective_in(std::string_view name) {
+    constexpr std::array<std::string_view, 5> backends{"nccl", "gloo", "mpi", "ucc", "xccl"};
     const std::size_t colon = name.find(':');
-    const bool has_backend = name.starts_with("nccl:") || name.starts_with("gloo:") ||
-                             name.starts_with("mpi:") || name.starts_with("ucc:") ||
-                             name.starts_with("xccl:");
-    return has_backend ? plain_text(name.substr(colon + 1)) : std::string();
+    return std::ranges::find(backends, name.substr(0, colon)) != backends.end() &&
+                   colon != std::string_view::npos
+               ? plain_text(name.substr(colon + 1))
+               : std::string();
 }
 
 }  // namespace
 
-ChakraNode node_of_json(const Json& json) {
+ChakraNode node_of_json(const JsonValue& json) {
     ChakraNode node;
-    if (!json.is_object()) {
-        return node;
-    }
-    node.id = whole(member(json, {"id"})).value_or(0);
-    node.name = plain_text(text_in(member(json, {"name"})));
-    node.type = type_of(member(json, {"type"}));
-    for (const Json* list :
-         {&member(json, {"ctrlDeps", "ctrl_deps"}), &member(json, {"dataDeps", "data_deps"})}) {
-        // PyTorch's own control dependency is the function that called, and no list.
-        for (const Json& id : list->is_array() ? *list : Json::array()) {
-            if (const auto number = whole(id)) {
+    node.id = number_in(json["id"]).value_or(0);
+    node.name = plain_text(text_in(json["name"]));
+    node.type = type_in(json["type"]);
+    // PyTorch's own control dependency is the calling function, and no list.
+    for (const JsonValue& list :
+         {member(json, {"ctrlDeps", "ctrl_deps"}), member(json, {"dataDeps", "data_deps"})}) {
+        for (const simdjson::dom::element id : items_in(list)) {
+            if (const auto number = number_in(id)) {
                 add_dependency(*number, "node", node);
             }
         }
     }
-    node.duration_us = whole(member(json, {"durationMicros", "duration_micros"})).value_or(0);
-    read_attributes(member(json, {"attr"}), node);
-    read_attributes(member(json, {"attrs"}), node);
+    node.duration_us = number_in(member(json, {"durationMicros", "duration_micros"})).value_or(0);
+    read_attributes(json["attr"], node);
+    read_attributes(json["attrs"], node);
     if (node.name.find("process_group:init") != std::string::npos) {
-        read_groups(member(json, {"inputs"}), node);
+        read_groups(json["inputs"], node);
     }
     if (node.type == ChakraType::other) {
         if (node.collective.empty()) {
             node.collective = collective_in(node.name);
         }
         if (!node.collective.empty()) {
-            read_tensors(member(json, {"inputs"}), node);
+            read_tensors(json["inputs"], node);
         }
     }
     finish(node);

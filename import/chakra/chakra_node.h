@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "sim/base/json.h"
+#include "import/source/json_value.h"
 
 namespace bucketwise {
 
@@ -21,26 +21,28 @@ struct ChakraNode {
     std::vector<std::uint64_t> dependencies = {};  // on control and data
     std::uint64_t duration_us = 0;
     std::optional<bool> on_host = {};  // is_cpu_op
-    // Of communication:
+    // Communication:
     std::string collective = {};  // ALL_REDUCE, allreduce; empty: it is none
     std::string group = {};
     std::string description = {};  // of the group
     std::int64_t group_size = 0;   // 0: not said
     std::int64_t bytes = -1;       // that a rank puts in; -1: not said
-    std::int64_t elements = -1;    // likewise
+    std::int64_t elements = -1;    // the same
     std::string dtype = {};        // empty: not said
-    // Of PyTorch's own traces:
+    // Only in PyTorch's own traces:
     std::vector<std::pair<std::string, std::int64_t>> groups = {};  // listed: name and size
-    std::int64_t order = -1;  // in which functions were entered; -1: not said
+    std::int64_t order = -1;  // of functions as PyTorch entered them; -1: not said
     bool operator==(const ChakraNode&) const = default;
 };
 
-// A message Node of et_def.proto. `place`: file and message, for errors.
-ChakraNode node_of_message(std::string_view message, const std::string& place);
+// Reads a message Node of et_def.proto. Nothing for GlobalMetadata (a version, which is a text
+// where a Node has its number), if the message may be one. `place`: file and message, for errors.
+std::optional<ChakraNode> node_of_message(std::string_view message, const std::string& place,
+                                          bool may_be_metadata = false);
 
-// A node as google.protobuf's json_format writes that message, which is what chakra_jsonizer does,
-// with names in camel or snake case; or as PyTorch's ExecutionTraceObserver writes its own
-// ("schema": "1.1.1-chakra.0.0.4"). Members of other types than there are passed over.
-ChakraNode node_of_json(const Json& json);
+// Reads a node as google.protobuf's json_format writes that message, which is what chakra_jsonizer
+// does, with names in camel or snake case; or as PyTorch's ExecutionTraceObserver writes its own
+// ("schema": "1.1.1-chakra.0.0.4"). Members of other types are passed over.
+ChakraNode node_of_json(const JsonValue& json);
 
 }  // namespace bucketwise

@@ -47,29 +47,27 @@ std::optional<WireField> WireMessage::next() {
         throw InputError(place_, "", "a field of a message", fmt::format("the tag {}", tag));
     }
     WireField field{.number = static_cast<std::uint32_t>(tag >> 3)};
-    switch (tag & 7) {
-        case 0:
-            field.value = varint();
-            break;
-        case 1:
-            field.value = fixed(8);
-            break;
-        case 2:
-            field.has_bytes = true;
-            field.bytes = take(varint());
-            break;
-        case 5:
-            field.value = fixed(4);
-            break;
-        default:
-            throw InputError(place_, "", "a field of type 0, 1, 2 or 5",
-                             fmt::format("type {} of field {}", tag & 7, field.number));
+    const std::uint64_t type = tag & 7;
+    field.has_bytes = type == 2;
+    if (type == 2) {
+        field.bytes = take(varint());
+    } else if (type == 0) {
+        field.value = varint();
+    } else if (type == 1 || type == 5) {
+        field.value = fixed(type == 1 ? 8 : 4);
+    } else {
+        throw InputError(place_, "", "a field of type 0, 1, 2 or 5",
+                         fmt::format("type {} of field {}", type, field.number));
     }
     return field;
 }
 
 std::optional<std::uint64_t> WireMessage::next_number() {
     return bytes_.empty() ? std::nullopt : std::optional(varint());
+}
+
+std::optional<std::string_view> WireMessage::next_message() {
+    return bytes_.empty() ? std::nullopt : std::optional(take(varint()));
 }
 
 }  // namespace bucketwise

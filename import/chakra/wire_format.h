@@ -1,5 +1,5 @@
 // The wire format of protocol buffers (https://protobuf.dev/programming-guides/encoding/), as far
-// as it takes to read messages whose fields are known: a field is a number, a type, and a value.
+// as messages with known fields need it: a field is a number, a type, and a value.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,6 @@
 
 namespace bucketwise {
 
-// One field of a message.
 struct WireField {
     std::uint32_t number = 0;
     bool has_bytes = false;   // a string, a message, or packed numbers; else a number
@@ -18,16 +17,19 @@ struct WireField {
     std::string_view bytes = {};
 };
 
-// The fields of a message, one after another, without a copy.
+// The fields of a message, one after another, without a copy. All throw InputError for a value that
+// is cut off.
 class WireMessage {
   public:
     // `place`: file and message, for errors.
     WireMessage(std::string_view bytes, const std::string& place) : bytes_(bytes), place_(place) {}
 
-    // Nothing at the end. Throws InputError where a field is cut off or of a type that is none.
+    // Nothing at the end. Throws InputError for an unknown type, too.
     std::optional<WireField> next();
-    // The next number of what is packed.
+    // The next of packed numbers.
     std::optional<std::uint64_t> next_number();
+    // The next of messages with their lengths before them.
+    std::optional<std::string_view> next_message();
 
   private:
     std::uint64_t varint();

@@ -1,6 +1,5 @@
 #include "import/collectives/collective_log.h"
 
-#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -15,40 +14,24 @@ LoggedKind logged_kind(std::string_view name) {
             plain += c;
         }
     }
-    const auto begins = [&](std::string_view with) { return plain.starts_with(with); };
-    // A barrier is an all-reduce of nothing; a sparse one reduces by gathering.
-    if (begins("allreducebarrier") || begins("allreducesparse")) {
-        return LoggedKind::other;
+    // A barrier is an all-reduce of nothing; a sparse all-reduce gathers.
+    constexpr std::array<std::pair<std::string_view, LoggedKind>, 10> beginnings{
+        {{"allreducebarrier", LoggedKind::other},
+         {"allreducesparse", LoggedKind::other},
+         {"allreduce", LoggedKind::all_reduce},
+         {"reducescatter", LoggedKind::reduce_scatter},
+         {"allgather", LoggedKind::all_gather},
+         {"broadcast", LoggedKind::broadcast},
+         {"send", LoggedKind::transfer},
+         {"recv", LoggedKind::transfer},
+         {"isend", LoggedKind::transfer},
+         {"irecv", LoggedKind::transfer}}};
+    for (const auto& [beginning, kind] : beginnings) {
+        if (plain.starts_with(beginning)) {
+            return kind;
+        }
     }
-    return begins("allreduce")       ? LoggedKind::all_reduce
-           : begins("reducescatter") ? LoggedKind::reduce_scatter
-           : begins("allgather")     ? LoggedKind::all_gather
-           : begins("broadcast")     ? LoggedKind::broadcast
-           : begins("send") || begins("recv") || begins("isend") || begins("irecv")
-               ? LoggedKind::transfer
-               : LoggedKind::other;
-}
-
-std::optional<DType> logged_dtype(std::string_view name) {
-    constexpr std::array<std::pair<std::string_view, DType>, 15> dtypes{
-        {{"", DType::float32},
-         {"Float", DType::float32},
-         {"float", DType::float32},
-         {"float32", DType::float32},
-         {"Half", DType::float16},
-         {"c10::Half", DType::float16},
-         {"half", DType::float16},
-         {"float16", DType::float16},
-         {"BFloat16", DType::bfloat16},
-         {"c10::BFloat16", DType::bfloat16},
-         {"bfloat16", DType::bfloat16},
-         {"Double", DType::float64},
-         {"double", DType::float64},
-         {"float64", DType::float64},
-         {"c10::Float", DType::float32}}};
-    const auto* const found =
-        std::ranges::find(dtypes, name, [](const auto& named) { return named.first; });
-    return found == dtypes.end() ? std::nullopt : std::optional(found->second);
+    return LoggedKind::other;
 }
 
 }  // namespace bucketwise

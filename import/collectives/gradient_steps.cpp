@@ -1,6 +1,7 @@
 #include "import/collectives/gradient_steps.h"
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <map>
 #include <set>
@@ -10,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "import/collectives/step_period.h"
+#include "import/source/dtype_names.h"
 #include "sim/base/error.h"
 #include "sim/base/statistics.h"
 #include "sim/base/transformed.h"
@@ -17,33 +19,27 @@
 namespace bucketwise {
 namespace {
 
-// What averages a loss or counts samples has no more elements.
+// All-reduces that average a loss or count samples have no more elements.
 constexpr std::int64_t most_of_scalars = 16;
 
 using Places = std::vector<std::size_t>;
 
 bool may_be_gradients(const LoggedCollective& collective) {
     return collective.kind == LoggedKind::all_reduce && collective.elements > 0 &&
-           logged_dtype(collective.dtype).has_value();
+           dtype_named(collective.dtype).has_value();
 }
 
 std::int64_t bytes_of(const LoggedCollective& collective) {
-    const auto dtype = logged_dtype(collective.dtype);
+    const auto dtype = dtype_named(collective.dtype);
     return dtype ? collective.elements * element_size(*dtype).count : 0;
-}
-
-std::string name_of_group(const LoggedCollective& collective) {
-    return collective.description.empty()
-               ? collective.group
-               : fmt::format("{} ({})", collective.group, collective.description);
 }
 
 // --- the group of gradients ---
 
-// Of a process group, that may be the gradients'.
+// A process group that may be the gradients'.
 struct Candidate {
     std::string name;       // for people
-    std::string described;  // by the program
+    std::string described;  // the program's name for it
     std::vector<std::int64_t> elements;
     std::int64_t bytes = 0;
 };
@@ -53,7 +49,9 @@ std::map<std::string, Candidate> candidates_of(const CollectiveLog& log) {
     for (const LoggedCollective& collective : log.collectives) {
         if (may_be_gradients(collective)) {
             Candidate& candidate = candidates[collective.group];
-            candidate.name = name_of_group(collective);
+            candidate.name = collective.description.empty()
+                                 ? collective.group
+                                 : fmt::format("{} ({})", collective.group, collective.description);
             candidate.described = collective.description;
             candidate.elements.push_back(collective.elements);
             candidate.bytes += bytes_of(collective);
@@ -62,7 +60,7 @@ std::map<std::string, Candidate> candidates_of(const CollectiveLog& log) {
     return candidates;
 }
 
-// By what Megatron and device meshes call such groups: "mesh_tp", "TENSOR_MODEL_PARALLEL_GROUP".
+// By the names of Megatron and of device meshes: "mesh_tp", "TENSOR_MODEL_PARALLEL_GROUP".
 bool is_of_layers(const std::string& described) {
     std::string plain;
     for (const char c : described) {
@@ -71,13 +69,14 @@ bool is_of_layers(const std::string& described) {
                      : ' ';
     }
     plain = " " + plain + " ";
-    return plain.find(" tensor ") != std::string::npos || plain.find(" tp ") != std::string::npos ||
-           plain.find(" pipeline ") != std::string::npos || plain.find(" pp ") != std::string::npos;
+    return std::ranges::any_of(
+        std::array{" tensor ", " tp ", " pipeline ", " pp "},
+        [&](const char* word) { return plain.find(word) != std::string::npos; });
 }
 
 std::string choose_group(const CollectiveLog& log, const GradientStepsRequest& request,
                          Findings& findings) {
-    std::map<std::string, Candidate> candidates = candidates_of(log);
+    const std::map<std::string, Candidate> candidates = candidates_of(log);
     if (request.group) {
         if (!candidates.contains(*request.group)) {
             const auto names = transformed(candidates, [](const auto& one) { return one.first; });
@@ -116,14 +115,16 @@ std::string choose_group(const CollectiveLog& log, const GradientStepsRequest& r
 
 // --- sharded gradients ---
 
+// Collectives of one kind.
 struct Seen {
     std::int64_t count = 0;
     std::int64_t bytes = 0;
     std::int64_t ranks = 0;
+    std::string text = {};  // "2 all-reduces over 8 ranks"
 };
 
 template <typename Holds>
-Seen seen_of(const CollectiveLog& log, const Holds& holds) {
+Seen seen_of(const CollectiveLog& log, const char* name, const Holds& holds) {
     Seen seen;
     for (const LoggedCollective& collective : log.collectives) {
         if (holds(collective)) {
@@ -132,16 +133,13 @@ Seen seen_of(const CollectiveLog& log, const Holds& holds) {
             ++seen.count;
         }
     }
+    seen.text = fmt::format("{} {}{}{}", seen.count, name, seen.count == 1 ? "" : "s",
+                            seen.ranks > 0 ? fmt::format(" over {} ranks", seen.ranks) : "");
     return seen;
 }
 
-std::string text_of(const Seen& seen, std::string_view what) {
-    return fmt::format("{} {}{}{}", seen.count, what, seen.count == 1 ? "" : "s",
-                       seen.ranks > 0 ? fmt::format(" over {} ranks", seen.ranks) : "");
-}
-
-// Gloo has no reduce-scatter: PyTorch reduces all and keeps a part, and that is what is recorded.
-// Such an all-reduce is as large as what an all-gather of parameters makes.
+// Gloo has no reduce-scatter: PyTorch all-reduces instead and keeps a part. The size of such an
+// all-reduce is that of an all-gather's output.
 bool gathers_what_is_reduced(const CollectiveLog& log) {
     std::set<std::pair<std::string, std::int64_t>> reduced;
     for (const LoggedCollective& collective : log.collectives) {
@@ -151,45 +149,40 @@ bool gathers_what_is_reduced(const CollectiveLog& log) {
     }
     return std::ranges::any_of(log.collectives, [&](const LoggedCollective& collective) {
         return collective.kind == LoggedKind::all_gather && collective.group_size > 1 &&
-               collective.elements > most_of_scalars &&
-               logged_dtype(collective.dtype).has_value() &&
+               collective.elements > most_of_scalars && dtype_named(collective.dtype).has_value() &&
                reduced.contains({collective.group, collective.elements * collective.group_size});
     });
 }
 
 void refuse_sharded(const CollectiveLog& log) {
-    const Seen scattered = seen_of(log, [](const LoggedCollective& collective) {
+    const Seen scattered = seen_of(log, "reduce-scatter", [](const LoggedCollective& collective) {
         return collective.kind == LoggedKind::reduce_scatter &&
                !is_of_layers(collective.description) && collective.elements > most_of_scalars;
     });
-    const Seen reduced = seen_of(log, [](const LoggedCollective& collective) {
+    const Seen reduced = seen_of(log, "all-reduce", [](const LoggedCollective& collective) {
         return may_be_gradients(collective) && collective.elements > most_of_scalars;
     });
-    const char* const expected = "all-reduces of whole gradients (DistributedDataParallel)";
+    std::string got;
     if (scattered.count > 0 && scattered.bytes >= reduced.bytes) {
-        throw InputError(
-            log.file, "", expected,
-            fmt::format("{}: {}{}; sharded gradients are not simulated",
-                        reduced.count > 0 ? "HSDP, or ZeRO in groups"
-                                          : "FSDP, ZeRO or a distributed optimizer",
-                        text_of(scattered, "reduce-scatter"),
-                        reduced.count > 0 ? ", and " + text_of(reduced, "all-reduce") : ""));
+        got = reduced.count > 0
+                  ? fmt::format("HSDP, or ZeRO in groups: {}, and {}", scattered.text, reduced.text)
+                  : "FSDP, ZeRO or a distributed optimizer: " + scattered.text;
+    } else if (gathers_what_is_reduced(log)) {
+        const Seen gathered = seen_of(
+            log, "all-gather", [](const auto& c) { return c.kind == LoggedKind::all_gather; });
+        got = fmt::format(
+            "FSDP or ZeRO: {} with the output sizes of {}, as Gloo's reduce-scatters are recorded",
+            gathered.text, reduced.text);
     }
-    if (gathers_what_is_reduced(log)) {
-        const Seen gathered =
-            seen_of(log, [](const auto& c) { return c.kind == LoggedKind::all_gather; });
-        throw InputError(
-            log.file, "", expected,
-            fmt::format("FSDP or ZeRO: {} that make what {} reduce, as Gloo's "
-                        "reduce-scatters are recorded; sharded gradients are not "
-                        "simulated",
-                        text_of(gathered, "all-gather"), text_of(reduced, "all-reduce")));
+    if (!got.empty()) {
+        throw InputError(log.file, "", "all-reduces of whole gradients (DistributedDataParallel)",
+                         got + "; sharded gradients are not simulated");
     }
 }
 
 // --- steps ---
 
-// All-reduces of gradients of a group, without those of up to `most_small` elements.
+// A group's all-reduces of gradients with more than `most_small` elements.
 Places all_reduces_of(const CollectiveLog& log, const std::string& group, std::int64_t most_small) {
     Places places;
     for (std::size_t i = 0; i < log.collectives.size(); ++i) {
@@ -225,7 +218,7 @@ std::vector<std::int64_t> sizes_of(const CollectiveLog& log, const Places& place
     return transformed(places, [&](std::size_t i) { return log.collectives[i].elements; });
 }
 
-// Of steps that the log marks, those that most are like.
+// The most common steps that the log marks.
 std::vector<Places> marked_steps(const CollectiveLog& log, const Places& places) {
     std::map<std::int64_t, Places> by_mark;
     for (const std::size_t place : places) {
@@ -242,20 +235,19 @@ std::vector<Places> marked_steps(const CollectiveLog& log, const Places& places)
 }
 
 std::string text_of(const RepeatedSteps& steps) {
-    std::string text;
-    if (steps.length_by == ToldBy::sum) {
-        text += ", as many as make the model's elements";
-    } else if (steps.length_by == ToldBy::others) {
-        text += ", as many as hold what the iteration before them reduces";
-    } else if (steps.length_by == ToldBy::pauses) {
-        text += ", as many as lie between long pauses, as all are alike";
-    }
-    return text + (steps.begin_by == ToldBy::others
-                       ? "; a step begins where the group does something else before it"
-                       : "; a step begins after the longest pause");
+    const char* const length =
+        steps.length_by == ToldBy::sum ? ", as many as hold the model's elements"
+        : steps.length_by == ToldBy::others
+            ? ", as many as hold the elements of the iteration before"
+        : steps.length_by == ToldBy::pauses ? ", as many as lie between long pauses: all are alike"
+                                            : "";
+    return fmt::format("{}; a step begins {}", length,
+                       steps.begin_by == ToldBy::others
+                           ? "where the group does something else before it"
+                           : "after the longest pause");
 }
 
-// --- what else there is ---
+// --- other collectives ---
 
 // DDP's map of unused parameters: an int32 for each, reduced after the last bucket.
 bool has_unused_map(const CollectiveLog& log, const GradientSteps& found) {
@@ -300,8 +292,8 @@ void report_left_out(const CollectiveLog& log, const GradientSteps& found,
         const LoggedCollective& collective = log.collectives[i];
         const bool is_map = found.unused_map && collective.group == found.group &&
                             collective.kind == LoggedKind::all_reduce &&
-                            !logged_dtype(collective.dtype);
-        // Other groups of all-reduces were named when this one was chosen.
+                            !dtype_named(collective.dtype);
+        // choose_group() has named the other groups' all-reduces.
         const bool was_named = collective.group != found.group && may_be_gradients(collective);
         if (!known.contains(i) && !is_map && !was_named) {
             ++others[fmt::format("{} of {} {}", collective.name, collective.elements,
@@ -311,15 +303,15 @@ void report_left_out(const CollectiveLog& log, const GradientSteps& found,
     if (others.empty()) {
         return;
     }
-    // Not what only sets training up.
+    // Fewer than one a step only set training up.
     const bool in_steps = std::ranges::any_of(
         others, [&](const auto& kind) { return kind.second >= found.steps.size(); });
     findings.missing("other collectives", "left out: {}", text_of_kinds(others)).weakens =
         in_steps ? Weakens::scenario : Weakens::nothing;
 }
 
-// Buckets of a step have at most one small one of each dtype: the last, which is what was left.
-// Many are SyncBatchNorm's or other layers'. Nothing where there are none of those.
+// The size up to which all-reduces are layers' (SyncBatchNorm); nothing where there are none. A
+// step has at most one small bucket of each dtype, the last.
 std::optional<std::int64_t> small_of_layers(const std::vector<std::int64_t>& sizes) {
     constexpr std::int64_t small_share = 100;
     constexpr std::size_t few = 2;

@@ -1,4 +1,4 @@
-// Which of a rank's collectives reduce its gradients, and the steps that they make.
+// A rank's all-reduces of gradients, and the steps that they make.
 #pragma once
 
 #include <cstddef>
@@ -18,30 +18,30 @@ struct GradientStepsRequest {
     std::optional<std::int64_t> elements = {};  // of all gradients
 };
 
-// The steps of one log: of each the places of its all-reduces, alike in all of them.
+// The steps of one log: the places of their all-reduces, alike in all steps.
 struct GradientSteps {
     std::string group = {};
-    std::int64_t group_size = 0;                       // 0: not said
-    std::vector<std::vector<std::size_t>> steps = {};  // never empty, nor are they
-    // Of each step the place of the all-reduce that begins the next, where that follows at once.
+    std::int64_t group_size = 0;                       // 0: unknown
+    std::vector<std::vector<std::size_t>> steps = {};  // never empty, and no step is
+    // By step, the first all-reduce of the next one where that follows at once.
     std::vector<std::optional<std::size_t>> next = {};
     bool unused_map = false;  // DDP's map of unused parameters follows each step's last
     bool operator==(const GradientSteps&) const = default;
 };
 
-// From a step's first issue to the next one's, of those that follow one another.
+// From a step's first issue to the next one's, where they follow one another.
 std::vector<Duration> periods_of(const CollectiveLog& log, const GradientSteps& steps);
 
 // Elements of each all-reduce of a step, as issued.
 std::vector<std::int64_t> elements_of(const CollectiveLog& log, const GradientSteps& steps);
 
-// Says what was found and left out. Throws InputError for sharded gradients, naming what was seen
-// of them, and where there are no all-reduces of gradients or no two steps of them.
+// Reports the steps and all that is left out. Throws InputError for sharded gradients, by their
+// collectives, and where there are no all-reduces of gradients or no two steps of them.
 GradientSteps gradient_steps(const CollectiveLog& log, const GradientStepsRequest& request,
                              Findings& findings);
 
-// The same steps in the log of another rank, by the numbers that its group gives collectives.
-// Nothing where it has none of them.
+// The same steps in another rank's log, by the numbers of collectives in the group. Nothing where
+// it has none of them.
 std::optional<GradientSteps> same_steps(const CollectiveLog& log, const GradientSteps& steps,
                                         const CollectiveLog& other);
 

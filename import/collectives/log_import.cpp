@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <iterator>
 #include <map>
 #include <numeric>
 #include <utility>
@@ -12,30 +11,21 @@
 #include "import/collectives/gradient_steps.h"
 #include "import/collectives/rank_arrival.h"
 #include "import/replay/bucket_caps.h"
-#include "import/replay/trace_caveats.h"
-#include "import/replay/trace_link.h"
-#include "import/run/traced_link.h"
-#include "import/source/plain_text.h"
+#include "import/replay/step_document.h"
+#include "import/run/traced_gradients.h"
+#include "import/source/dtype_names.h"
 #include "sim/base/error.h"
 #include "sim/base/json_output.h"
 #include "sim/base/statistics.h"
 #include "sim/base/transformed.h"
-#include "sim/link/link_input.h"
-#include "sim/plan/cap.h"
-#include "sim/predict/prediction.h"
-#include "sim/text/passed_on.h"
 
 namespace bucketwise {
 namespace {
 
-double rounded_ms(Duration time) {
-    return std::round(to_ms(time) * 1e6) / 1e6;
-}
-
 // --- ranks ---
 
-// The first log, each time of issue the mean over the ranks that have it: what tells steps apart is
-// common to all of them, what disturbs one is not. Offsets of clocks do not matter.
+// The first log, with times of issue averaged over the ranks: the order of steps is common to all
+// ranks, disturbances are not. Offsets of clocks do not matter.
 CollectiveLog averaged(const std::vector<CollectiveLog>& logs) {
     CollectiveLog mean = logs.front();
     using Key = std::pair<std::string, std::pair<std::int64_t, std::int64_t>>;
@@ -49,7 +39,7 @@ CollectiveLog averaged(const std::vector<CollectiveLog>& logs) {
     }
     for (LoggedCollective& collective : mean.collectives) {
         const auto found = issued.find({collective.group, collective.number()});
-        // A mean over some of them would be by another clock.
+        // A mean over some of the ranks would be by another clock.
         if (found == issued.end() || found->second.size() != logs.size()) {
             return logs.front();
         }
@@ -66,10 +56,7 @@ std::vector<LoggedRank> ranks_of(const std::vector<CollectiveLog>& logs,
                                  const LogImportRequest& request, Findings& findings) {
     GradientStepsRequest wanted{.group = request.group};
     if (!request.model.gradients.empty()) {
-        wanted.elements = 0;
-        for (const Gradient& gradient : request.model.gradients) {
-            *wanted.elements += gradient.numel;
-        }
+        wanted.elements = elements_of(request.model.gradients);
     }
     std::vector<LoggedRank> ranks;
     ranks.push_back({&logs.front(), gradient_steps(averaged(logs), wanted, findings)});
@@ -79,7 +66,7 @@ std::vector<LoggedRank> ranks_of(const std::vector<CollectiveLog>& logs,
         const CollectiveLog& log = logs[i];
         auto same = same_steps(logs.front(), ranks.front().gradients, log);
         if (!same) {
-            // A rank of another replica, whose group has another name, or of other steps.
+            // A rank of another replica, with another name of its group, or of other steps.
             Findings of_rank;
             const bool has = std::ranges::any_of(
                 log.collectives, [&](const auto& one) { return one.group == wanted.group; });
@@ -99,20 +86,19 @@ std::vector<LoggedRank> ranks_of(const std::vector<CollectiveLog>& logs,
 
 std::int64_t number_of_ranks(const std::vector<LoggedRank>& ranks, const LogImportRequest& request,
                              Findings& findings) {
-    const GradientSteps& gradients = ranks.front().gradients;
+    const std::int64_t told = ranks.front().gradients.group_size;
     if (request.ranks) {
-        if (gradients.group_size > 0 && gradients.group_size != *request.ranks) {
-            findings.assumed("ranks", "{} as --ranks says; the log says {}", *request.ranks,
-                             gradients.group_size);
+        if (told > 0 && told != *request.ranks) {
+            findings.assumed("ranks", "{} as --ranks says; the log says {}", *request.ranks, told);
         }
         return *request.ranks;
     }
-    if (gradients.group_size > 0) {
-        findings.found("ranks", "{} reduce gradients together", gradients.group_size);
-        return gradients.group_size;
+    if (told > 0) {
+        findings.found("ranks", "{} reduce gradients together", told);
+        return told;
     }
     if (ranks.size() > 1) {
-        findings.assumed("ranks", "{}, as many as there are files", ranks.size()).weakens =
+        findings.assumed("ranks", "{}, one for each file", ranks.size()).weakens =
             Weakens::scenario;
         return std::ssize(ranks);
     }
@@ -132,15 +118,15 @@ std::vector<Duration> issues_of(const std::vector<LoggedRank>& ranks) {
                                 *rank.log->collectives[step.front()].issued);
             }
         }
-        // Issued in this order, whatever the medians of few steps say.
+        // Medians of few steps may be out of order; the issues were not.
         const Duration before = issues.empty() ? Duration{0} : issues.back();
         issues.push_back(std::max(median(std::move(since)), before));
     }
     return issues;
 }
 
-// How much longer than the last issue the all-reduces of a step take on a rank: one after another,
-// none before it was issued. None: a duration is missing.
+// The time from the last issue until a step's all-reduces, one after another, have ended on a rank.
+// Nothing where a duration is missing.
 std::optional<Duration> waiting_of(const std::vector<LoggedRank>& ranks) {
     std::vector<Duration> waits;
     for (const LoggedRank& rank : ranks) {
@@ -182,11 +168,11 @@ class Importer {
         take_wire();
         std::vector<Gradient> gradients = gradients_by_readiness();
         Json sync = sync_json(gradients);
-        Json workload{{"forward_ms", rounded_ms(forward_)},
-                      {"backward_ms", rounded_ms(backward_)},
-                      {"gradients", gradients_json(gradients)}};
-        result_.scenario = {{"name", name()},
-                            {"workload", std::move(workload)},
+        result_.scenario = {{"name", scenario_name(log_.file, "log")},
+                            {"workload",
+                             {{"forward_ms", rounded_ms(forward_)},
+                              {"backward_ms", rounded_ms(backward_)},
+                              {"gradients", gradients_json(gradients)}}},
                             {"cluster", {{"ranks", result_.ranks}}},
                             {"sync", std::move(sync)}};
         add_variation();
@@ -194,20 +180,17 @@ class Importer {
     }
 
   private:
-    [[nodiscard]] std::string name() const {
-        constexpr std::size_t longest = 150;
-        const std::string text = plain_text(file_name(log_.file), longest);
-        return text.empty() ? "log" : text;
-    }
-
     void take_buckets() {
         for (const std::size_t place : ranks_.front().gradients.steps.front()) {
             const LoggedCollective& collective = log_.collectives[place];
-            result_.buckets.push_back(
-                {.elements = collective.elements, .dtype = *logged_dtype(collective.dtype)});
+            const DType dtype = *dtype_named(collective.dtype);
+            result_.buckets.push_back({.bytes = collective.elements * element_size(dtype),
+                                       .elements = collective.elements,
+                                       .dtype = dtype});
+            elements_.push_back(collective.elements);
         }
         const auto bytes =
-            transformed(result_.buckets, [](const auto& bucket) { return bucket.size().count; });
+            transformed(result_.buckets, [](const auto& bucket) { return bucket.bytes.count; });
         findings_.found("buckets", "{} a step, of {} bytes in this order, {}", bytes.size(),
                         fmt::join(bytes, ", "), name_of(result_.buckets.front().dtype));
     }
@@ -222,7 +205,7 @@ class Importer {
         const std::vector<Duration> issues = issues_of(ranks_);
         backward_ = issues.back();
         for (std::size_t k = 0; k < issues.size(); ++k) {
-            result_.buckets[k].ready = issues[k];
+            result_.buckets[k].start = issues[k];
         }
         if (log_.clock == LogClock::computing) {
             take_computing_times();
@@ -230,8 +213,7 @@ class Importer {
         }
         std::vector<Duration> periods;
         for (const LoggedRank& rank : ranks_) {
-            const std::vector<Duration> of_rank = periods_of(*rank.log, rank.gradients);
-            periods.insert(periods.end(), of_rank.begin(), of_rank.end());
+            std::ranges::copy(periods_of(*rank.log, rank.gradients), std::back_inserter(periods));
         }
         result_.period = median(std::move(periods));
         if (*result_.period <= backward_) {
@@ -244,9 +226,8 @@ class Importer {
         forward_ = result_.pause;
         findings_
             .assumed("backward",
-                     "{:.3f} ms, from the first issue of a step to its last: when the host "
-                     "issued a bucket is taken for when its gradients were ready, which on a "
-                     "GPU is later",
+                     "{:.3f} ms, from the first issue of a step to its last: a bucket's gradients "
+                     "are taken to be ready when the host issued it, which on a GPU is later",
                      to_ms(backward_))
             .weakens = Weakens::scenario;
         findings_.assumed("forward",
@@ -257,16 +238,15 @@ class Importer {
     }
 
     void take_computing_times() {
-        const Duration whole = *log_.computing;
-        const auto& steps = ranks_.front().gradients.steps;
-        // Without a clock steps are marked, or there is one.
-        forward_ = std::max(whole / std::ssize(steps) - backward_, Duration{0});
+        // Without a clock, steps are marked, or there is one.
+        const Duration whole = *log_.computing / std::ssize(ranks_.front().gradients.steps);
+        forward_ = std::max(whole - backward_, Duration{0});
         findings_.found("times",
-                        "{:.3f} ms of computing a step; a bucket is ready when what its all-reduce "
-                        "depends on was computed, one operation at a time",
+                        "{:.3f} ms of computing a step; a bucket is ready once all that its "
+                        "all-reduce depends on was computed, one operation at a time",
                         to_ms(forward_ + backward_));
         findings_.assumed("forward",
-                          "{:.3f} ms: all that is computed but from the first bucket to the last",
+                          "{:.3f} ms: all computing but from the first bucket to the last",
                           to_ms(forward_));
     }
 
@@ -277,14 +257,12 @@ class Importer {
         }
         forward_ = *request_.forward;
         backward_ = *request_.backward;
-        const auto elements =
-            transformed(result_.buckets, [](const auto& bucket) { return bucket.elements; });
-        const double all =
-            static_cast<double>(std::reduce(elements.begin(), elements.end(), std::int64_t{0}));
+        const auto all =
+            static_cast<double>(std::reduce(elements_.begin(), elements_.end(), std::int64_t{0}));
         double so_far = 0;
-        for (LoggedBucket& bucket : result_.buckets) {
+        for (TypicalCollective& bucket : result_.buckets) {
             so_far += static_cast<double>(bucket.elements);
-            bucket.ready = std::min(scaled(backward_, so_far / all), backward_);
+            bucket.start = std::min(scaled(backward_, so_far / all), backward_);
         }
         from_start_ = true;
         findings_
@@ -294,22 +272,20 @@ class Importer {
             .weakens = Weakens::scenario;
     }
 
-    // --- what the wire takes ---
-
-    // The last to come sees nothing but the wire.
     void take_wire() {
-        const auto durations = durations_by_step(ranks_);
+        const auto steps = matched(ranks_);
         const bool all_ranks = std::ssize(ranks_) >= result_.ranks;
         for (std::size_t k = 0; k < result_.buckets.size(); ++k) {
-            std::vector<double>& wire = result_.buckets[k].wire_us;
-            for (const auto& step : durations) {
-                if (!step[k].empty()) {
-                    wire.push_back(to_us(std::ranges::min(step[k])));
+            const auto durations = transformed(steps, [&](const auto& step) {
+                std::vector<Duration> of_ranks;
+                for (const LoggedCollective* one : step[k]) {
+                    if (one != nullptr && one->duration) {
+                        of_ranks.push_back(*one->duration);
+                    }
                 }
-            }
-            if (!wire.empty() && !all_ranks) {
-                wire = {std::ranges::min(wire)};
-            }
+                return of_ranks;
+            });
+            result_.buckets[k].wire_us = wire_estimates(durations, all_ranks);
         }
         if (result_.ranks == 1 || result_.buckets.front().wire_us.empty()) {
             return;
@@ -333,29 +309,30 @@ class Importer {
             return model_gradients();
         }
         std::vector<Gradient> gradients;
-        for (const LoggedBucket& bucket : result_.buckets) {
+        for (const TypicalCollective& bucket : result_.buckets) {
             gradients.push_back({.name = fmt::format("bucket {}", gradients.size() + 1),
                                  .numel = bucket.elements,
                                  .dtype = bucket.dtype});
-            ready_.push_back(bucket.ready);
+            ready_.push_back(bucket.start);
         }
         findings_
             .assumed("gradients",
-                     "one for each bucket, as the log knows no others: of other caps only "
-                     "larger ones can be predicted; --model has them")
+                     "one for each bucket, as the log knows no others: only larger caps can be "
+                     "predicted; --model has the gradients")
             .weakens = Weakens::scenario;
         return gradients;
     }
 
-    // In the order in which backward finishes them, or against that of parameters: whichever makes
-    // these buckets.
+    // In the reverse order of parameters, or as backward finishes them: whichever fills the
+    // buckets.
     std::vector<Gradient> model_gradients() {
         const Workload& model = request_.model;
         std::vector<std::int32_t> reversed(model.gradients.size());
         std::iota(reversed.rbegin(), reversed.rend(), 0);
         std::string why;
-        for (const std::vector<std::int32_t>* order :
-             std::initializer_list<const std::vector<std::int32_t>*>{&reversed, &model.readiness}) {
+        for (const auto& [order, name] :
+             {std::pair(&std::as_const(reversed), "reverse order of parameters"),
+              std::pair(&model.readiness, "the order in which backward finishes them")}) {
             std::vector<Gradient> gradients;
             for (const std::int32_t index : *order) {
                 gradients.push_back(model.gradients[static_cast<std::size_t>(index)]);
@@ -364,9 +341,7 @@ class Importer {
             if (share_times(gradients, why)) {
                 order_ = *order;
                 findings_.found("gradients", "the model's {}, which in {} fill the buckets exactly",
-                                gradients.size(),
-                                order == &reversed ? "reverse order of parameters"
-                                                   : "the order in which backward finishes them");
+                                gradients.size(), name);
                 findings_.assumed(
                     "readiness",
                     "the gradients of a bucket share the time since the one before by "
@@ -383,37 +358,30 @@ class Importer {
         ready_.clear();
         Duration before{0};
         std::size_t next = 0;
-        for (const LoggedBucket& bucket : result_.buckets) {
+        for (const TypicalCollective& bucket : result_.buckets) {
             std::int64_t sum = 0;
             while (next < gradients.size() && sum < bucket.elements) {
                 sum += gradients[next++].numel;
-                ready_.push_back(before + scaled(bucket.ready - before,
-                                                 static_cast<double>(sum) /
-                                                     static_cast<double>(bucket.elements)));
-                ready_.back() = std::min(ready_.back(), bucket.ready);
+                const double share =
+                    static_cast<double>(sum) / static_cast<double>(bucket.elements);
+                ready_.push_back(
+                    std::min(before + scaled(bucket.start - before, share), bucket.start));
             }
             if (sum != bucket.elements) {
                 why = fmt::format("one of {} elements where they make {}", bucket.elements, sum);
                 return false;
             }
-            before = bucket.ready;
+            before = bucket.start;
         }
         why = fmt::format("buckets of {} gradients, of {}", next, gradients.size());
         return next == gradients.size();
     }
 
-    // In the order of parameters.
     [[nodiscard]] Json gradients_json(const std::vector<Gradient>& gradients) const {
-        std::vector<std::size_t> places(gradients.size());  // by parameter
-        std::iota(places.rbegin(), places.rend(), 0);
-        for (std::size_t i = 0; i < order_.size(); ++i) {
-            places[static_cast<std::size_t>(order_[i])] = i;
-        }
-        return json_list(places, [&](std::size_t i) {
-            return Json{{"name", gradients[i].name},
-                        {"numel", gradients[i].numel},
-                        {"dtype", name_of(gradients[i].dtype)},
-                        {"ready_ms", rounded_ms(ready_[i])}};
+        return json_list(by_parameter(order_, gradients.size()), [&](std::size_t i) {
+            Json json = gradient_json(gradients[i]);
+            json["ready_ms"] = rounded_ms(ready_[i]);
+            return json;
         });
     }
 
@@ -421,34 +389,20 @@ class Importer {
 
     Json sync_json(std::vector<Gradient>& gradients) {
         Json sync{{"strategy", "ddp"}, {"broadcast_buffers", false}};
-        const bool one_dtype = std::ranges::all_of(
-            gradients, [&](const auto& g) { return g.dtype == gradients.front().dtype; });
-        add_if(ranks_.front().gradients.unused_map, sync, "find_unused_parameters", true);
-        if (!one_dtype) {
+        const bool unused_map = ranks_.front().gradients.unused_map;
+        add_if(unused_map, sync, "find_unused_parameters", true);
+        if (std::ranges::any_of(
+                gradients, [&](const auto& g) { return g.dtype != gradients.front().dtype; })) {
             findings_.missing("caps", "buckets are of several dtypes: taken as with the default")
                 .weakens = Weakens::scenario;
             return sync;
         }
-        const auto elements =
-            transformed(result_.buckets, [](const auto& bucket) { return bucket.elements; });
-        const bool unused_map = ranks_.front().gradients.unused_map;
-        TracedCaps caps = caps_of(gradients, elements, unused_map);
-        if (const auto hook = hook_of(gradients, elements, caps)) {
-            sync["comm_hook"] = name_of(*hook);
-            std::ranges::for_each(gradients, [](Gradient& g) { g.dtype = DType::float32; });
-            caps = caps_of(gradients, elements, unused_map);
+        TracedCaps caps = caps_of(gradients, elements_, unused_map);
+        if (element_size(gradients.front().dtype).count == 2) {
+            find_hook(gradients, caps, sync);
         }
-        if (caps.explained) {
-            findings_.found("caps", "{}", caps.text);
-        } else {
-            findings_.missing("caps", "{}", caps.text).weakens = Weakens::scenario;
-        }
-        const SyncRequest& request = caps.sync;
-        add_optional(sync, "bucket_cap_mib", request.bucket_cap.named(), typed_mib);
-        add_if(!request.explicit_cap_sets_first, sync, "pytorch_version", "1.13");
-        add_unless_empty(
-            sync, "bucket_cap_mib_list",
-            transformed(request.bucket_cap_list, [](Bytes cap) { return typed_mib(cap); }));
+        report_caps(caps, "caps", true, findings_);
+        add_caps(caps, sync);
         return sync;
     }
 
@@ -457,31 +411,28 @@ class Importer {
                caps.sync.bucket_cap_list.empty() && caps.sync.explicit_cap_sets_first;
     }
 
-    // Buckets of 16 bits that the default caps form only of gradients of 32 are a hook's.
-    std::optional<CommHook> hook_of(std::vector<Gradient> gradients,
-                                    const std::vector<std::int64_t>& elements,
-                                    const TracedCaps& caps) {
+    // A hook made buckets of 16 bits that the default caps form only of gradients of 32 bits.
+    void find_hook(std::vector<Gradient>& gradients, TracedCaps& caps, Json& sync) {
         const DType travels = gradients.front().dtype;
-        if (element_size(travels).count != 2) {
-            return std::nullopt;
-        }
-        std::ranges::for_each(gradients, [](Gradient& g) { g.dtype = DType::float32; });
-        if (is_default(caps) ||
-            !is_default(caps_of(gradients, elements, ranks_.front().gradients.unused_map))) {
+        std::vector<Gradient> wide = gradients;
+        std::ranges::for_each(wide, [](Gradient& g) { g.dtype = DType::float32; });
+        TracedCaps of_wide = caps_of(wide, elements_, ranks_.front().gradients.unused_map);
+        if (is_default(caps) || !is_default(of_wide)) {
             findings_.assumed("dtype",
                               "gradients are of the type that travels, {}; whether a hook casts "
                               "them to it cannot be told",
                               name_of(travels));
-            return std::nullopt;
+            return;
         }
         findings_.assumed("comm hook",
-                          "gradients of float32 that travel as {}: of these the default caps make "
-                          "such buckets, of {} they do not",
+                          "gradients of float32 that travel as {}: the default caps form these "
+                          "buckets of float32, not of {}",
                           name_of(travels), name_of(travels));
-        return travels == DType::float16 ? CommHook::fp16 : CommHook::bf16;
+        sync["comm_hook"] = name_of(travels == DType::float16 ? CommHook::fp16 : CommHook::bf16);
+        gradients = std::move(wide);
+        caps = std::move(of_wide);
     }
 
-    // What one rank's computing varies, as a share of all of it.
     void add_variation() {
         const std::optional<Duration> deviation =
             arrival_deviation(ranks_, request_.same_host, findings_);
@@ -507,6 +458,7 @@ class Importer {
     LogImport result_;
     Findings& findings_;
     std::vector<LoggedRank> ranks_;
+    std::vector<std::int64_t> elements_;  // of the buckets
     Duration forward_{0};
     Duration backward_{0};
     bool from_start_ = false;          // the first bucket's gradients take time, too
@@ -514,113 +466,10 @@ class Importer {
     std::vector<std::int32_t> order_;  // by readiness, parameters; empty: reversed
 };
 
-LinkParameters fitted_link(const LogImport& imported) {
-    WireTimes times;
-    for (const LoggedBucket& bucket : imported.buckets) {
-        std::vector<double>& of_size = times[bucket.size()];
-        of_size.insert(of_size.end(), bucket.wire_us.begin(), bucket.wire_us.end());
-    }
-    std::optional<LinkParameters> link = link_through(times, imported.ranks, imported.file);
-    if (!link) {
-        throw InputError(imported.file, "",
-                         "a link (--link), or how long collectives took (a flight recorder knows "
-                         "with TORCH_NCCL_ENABLE_TIMING)",
-                         "neither");
-    }
-    link->name = (imported.backend.empty() ? "network" : imported.backend) + ", as logged";
-    link->provenance.backend = imported.backend;
-    link->provenance.versions = imported.version;
-    std::ranges::copy(caveats_of(imported.findings, Weakens::link),
-                      std::back_inserter(link->caveats));
-    link->provenance.source = "durations of a log of collectives, least times";
-    return *link;
-}
-
-Duration step_of(const Scenario& scenario) {
-    const StepInput input = step_input(scenario);
-    const Evaluator evaluator(input, scenario.sync);
-    return evaluator.simulation(evaluator.program(scenario.sync.bucket_cap)).ranks.front().step();
-}
-
 }  // namespace
 
 LogImport import_logs(const std::vector<CollectiveLog>& logs, const LogImportRequest& request) {
     return Importer(logs, request).import();
-}
-
-Scenario connect(LogImport& imported, const std::optional<std::string>& link,
-                 const FileReader& read_file) {
-    put_link(
-        imported.scenario, link, imported.ranks, [&] { return fitted_link(imported); }, read_file);
-    const auto parsed = [&] {
-        return parse_scenario(imported.scenario, imported.file + " as a scenario", read_file);
-    };
-    Scenario scenario = parsed();
-    if (!imported.period) {
-        return scenario;
-    }
-    // Communication is simulated again: what the pause holds of it would count twice.
-    const Duration waiting =
-        imported.waiting.value_or(std::max(step_of(scenario) - *imported.period, Duration{0}));
-    const Duration forward = std::max(imported.pause - waiting, Duration{0});
-    imported.scenario["workload"]["forward_ms"] = rounded_ms(forward);
-    if (imported.waiting) {
-        imported.findings.found("waiting",
-                                "the last all-reduces end {:.3f} ms after the last is issued, by "
-                                "their durations: taken out of forward, which leaves {:.3f} ms",
-                                to_ms(waiting), to_ms(forward));
-    } else {
-        imported.findings.assumed(
-            "waiting",
-            "no duration tells how long the host waits for the last all-reduces: {:.3f} ms, as the "
-            "link has it, are taken out of forward, which leaves {:.3f} ms",
-            to_ms(waiting), to_ms(forward));
-    }
-    return parsed();
-}
-
-void state_caveats(const Scenario& scenario, LogImport& imported) {
-    if (!imported.period) {
-        add_caveat(imported.scenario, {.text = "the log does not tell how long a step took, so "
-                                               "nothing says how far its replay is off"});
-    } else if (const auto caveat = replay_caveat(step_of(scenario), *imported.period, "the log")) {
-        add_caveat(imported.scenario, *caveat);
-    } else if (!imported.waiting) {
-        add_caveat(imported.scenario,
-                   {.text = "no duration tells how long all-reduces took: how long the host waits "
-                            "for them is the link's word alone"});
-    }
-    for (const Caveat& caveat : caveats_of(imported.findings, Weakens::scenario)) {
-        add_caveat(imported.scenario, caveat);
-    }
-}
-
-std::string replay_text(const LogImport& imported, const Scenario& scenario) {
-    const Duration step = step_of(scenario);
-    if (!imported.period) {
-        return fmt::format(
-            "\n  Predicted: {:.3f} ms per step; the log does not tell how long one took.\n",
-            to_ms(step));
-    }
-    const double error =
-        static_cast<double>(step.count()) / static_cast<double>(imported.period->count()) - 1;
-    std::string text =
-        fmt::format("\n  Predicted: {:.3f} ms per step, logged {:.3f} ms ({:+.2f} %).\n",
-                    to_ms(step), to_ms(*imported.period), 100 * error);
-    constexpr double noticeable = 0.02;
-    if (std::abs(error) > noticeable && imported.waiting) {
-        text += fmt::format(
-            "  The link takes {} for the last all-reduces than their logged durations say.\n",
-            error > 0 ? "longer" : "less long");
-    } else if (std::abs(error) > noticeable) {
-        text +=
-            "  The link takes longer for the all-reduces than the logged steps leave them: it is "
-            "not theirs, or hosts ran ahead.\n";
-    } else if (!imported.waiting) {
-        text +=
-            "  That they agree proves nothing: the wait was taken out as the same link has it.\n";
-    }
-    return text;
 }
 
 }  // namespace bucketwise

@@ -1,7 +1,6 @@
-// How far apart the ranks of one run come to their all-reduces.
+// The all-reduces of one run as its ranks logged them, and how far apart the ranks come to them.
 #pragma once
 
-#include <cstdint>
 #include <optional>
 #include <vector>
 
@@ -18,16 +17,15 @@ struct LoggedRank {
     GradientSteps gradients = {};
 };
 
-// What each all-reduce of the first rank's steps took every rank that has it, matched by its number
-// in the group: by step, then by all-reduce, then by rank. Where a rank's log has no duration of
-// it, the rank is left out.
-std::vector<std::vector<std::vector<Duration>>> durations_by_step(
-    const std::vector<LoggedRank>& ranks);
+// One all-reduce on each rank; null: the rank's log lacks it.
+using OnRanks = std::vector<const LoggedCollective*>;
 
-// How much the times at which ranks come to a step's last all-reduce vary, as a standard deviation
-// of one rank. By what all-reduces take each rank where that is known, as all end together; else by
-// the hosts' clocks, of which each one's median offset is taken out but where `same_host`. None:
-// the logs do not tell. Says what was seen.
+// The first rank's all-reduces, by step and in order, each matched by its number in the group.
+std::vector<std::vector<OnRanks>> matched(const std::vector<LoggedRank>& ranks);
+
+// The standard deviation of a rank's arrival at a step's last all-reduce. By the durations of
+// all-reduces where they are known, as all ranks end together; else by the hosts' clocks, without
+// each one's median offset unless `same_host`. Nothing where the logs do not tell. Reports arrival.
 std::optional<Duration> arrival_deviation(const std::vector<LoggedRank>& ranks, bool same_host,
                                           Findings& findings);
 

@@ -37,8 +37,8 @@ std::vector<Stretch> stretches_of(const Sizes& sizes, std::size_t period) {
     return found;
 }
 
-// One period of a stretch, turned so that it is the least of all its turns (by comparing two at a
-// time, of which one is passed over as far as both were alike).
+// The least rotation of one period of a stretch (by comparing two rotations and skipping the larger
+// as far as both were alike).
 Sizes least_turn(const Sizes& sizes, const Stretch& stretch, std::size_t period) {
     const auto at = [&](std::size_t i) { return sizes[stretch.begin + i % period]; };
     std::size_t one = 0;
@@ -111,8 +111,7 @@ std::vector<std::vector<double>> pauses_by_place(const std::vector<Duration>& is
     return pauses;
 }
 
-// How far pauses are from the median one at their place, on average, each place counted as one
-// thing known.
+// The mean distance of pauses from the median at their place; each place takes a degree of freedom.
 double unexplained(const std::vector<Duration>& issued, const Stretch& stretch,
                    std::size_t length) {
     double sum = 0;
@@ -135,8 +134,8 @@ std::vector<double> typical_pauses(const std::vector<Duration>& issued, const St
     return typical;
 }
 
-// Whether the longest pause is clearly longer than those at the same place of the step's other
-// periods: steps that are long and short by turns repeat in twos, too.
+// Whether the longest pause is clearly longer than at the same place of the step's other periods:
+// steps that alternate between long and short repeat in twos, too.
 bool has_one_long_pause(const std::vector<double>& typical, std::size_t period) {
     constexpr double clearly = 1.5;
     const auto longest = std::ranges::max_element(typical);
@@ -149,13 +148,13 @@ bool has_one_long_pause(const std::vector<double>& typical, std::size_t period) 
     return true;
 }
 
-// How many periods make a step, where pauses tell it: the fewest that explain them about as well as
-// any number does. One where none does.
+// The number of periods in a step: the fewest that explain pauses about as well as any number; one
+// where none does.
 std::size_t periods_by_pauses(const std::vector<Duration>& issued, const Stretch& stretch,
                               std::size_t period) {
     constexpr double as_well = 1.25;
     constexpr std::size_t most_periods = 200;
-    // Of each pause at least three, or what is explained is chance.
+    // Fewer than three pauses at a place may agree by chance.
     const std::size_t most = std::min(most_periods, (stretch.length() - 1) / (3 * period));
     std::vector<double> left;
     for (std::size_t periods = 1; periods <= most; ++periods) {
@@ -209,7 +208,7 @@ std::size_t periods_of_step(const IssuedAllReduces& looked_at, const Stretch& lo
         periods = static_cast<std::size_t>(*sum / of_period);
         result.length_by = periods > 1 ? ToldBy::sum : ToldBy::order;
     } else if (before > of_period && whole(before)) {
-        // The first iteration reduces the same gradients in other buckets.
+        // The first iteration has the same gradients in other buckets.
         periods = static_cast<std::size_t>(before / of_period);
         result.length_by = ToldBy::others;
     } else if (!looked_at.issued.empty()) {
@@ -237,7 +236,7 @@ RepeatedSteps find_steps(const IssuedAllReduces& all_reduces, std::optional<std:
     }
     result.length = periods * repetition.period;
     for (const Stretch& stretch : repetition.stretches) {
-        // Of one step alone nothing tells where it begins.
+        // Nothing tells where a single step begins.
         if (stretch.length() <= result.length && !looked_at.issued.empty()) {
             continue;
         }

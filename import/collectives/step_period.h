@@ -1,9 +1,8 @@
-// Steps in a list of all-reduces that nothing marks: what repeats.
+// Finds steps in an unmarked list of all-reduces: the sequence that repeats.
 //
-// A ring buffer begins and ends in mid-step, the first iterations have other buckets, and an
-// evaluation or a checkpoint may lie in between; but steps repeat the same all-reduces, and between
-// the last of one and the first of the next lies the longest pause, as forward and the optimizer
-// issue none.
+// A ring buffer begins and ends within a step, the first iterations have other buckets, and an
+// evaluation or a checkpoint may lie in between; but steps repeat the same all-reduces. The longest
+// pause lies between steps, as forward and the optimizer issue none.
 #pragma once
 
 #include <cstddef>
@@ -17,13 +16,13 @@ namespace bucketwise {
 
 // All-reduces of one process group, in the order of issue.
 struct IssuedAllReduces {
-    std::vector<std::int64_t> sizes = {};  // that tell one from another
-    std::vector<Duration> issued = {};     // empty: not known
-    std::vector<bool> after_others = {};   // since the one before the group did something else
+    std::vector<std::int64_t> sizes = {};
+    std::vector<Duration> issued = {};    // empty: unknown
+    std::vector<bool> after_others = {};  // since the one before the group did something else
     bool operator==(const IssuedAllReduces&) const = default;
 };
 
-// What a step is told by where the same all-reduces repeat within it, and where it begins.
+// The evidence for the length of a step that repeats itself, and for its begin.
 enum class ToldBy : std::uint8_t { order, others, pauses, sum };
 
 struct RepeatedSteps {
@@ -34,16 +33,16 @@ struct RepeatedSteps {
     bool operator==(const RepeatedSteps&) const = default;
 };
 
-// Only the last so many all-reduces are looked at, and steps of at most so many.
+// The number of last all-reduces that are examined, and the longest step, in all-reduces.
 constexpr std::size_t most_looked_at = 20'000;
 constexpr std::size_t longest_step = 2'000;
 
-// `sum`: of a step's sizes, where it is known. Nothing is found (length 0) where no sequence
-// happens twice without a break, or many all-reduces from its first on are no part of it.
+// `sum`: of a step's sizes, if known. Finds nothing (length 0) where no sequence happens twice
+// without a break, or many all-reduces after its first are not part of it.
 //
-// A step begins where the group does something else before it (a broadcast of buffers, a loss that
-// is averaged): between two buckets DistributedDataParallel does not. Else after the longest pause,
-// and without times where the first of what repeats does.
+// A step begins where the group does something else before it (a broadcast of buffers, the average
+// of a loss), as DistributedDataParallel does nothing between two buckets. Otherwise it begins
+// after the longest pause, and without times at the first all-reduce of the sequence.
 RepeatedSteps find_steps(const IssuedAllReduces& all_reduces, std::optional<std::int64_t> sum);
 
 }  // namespace bucketwise

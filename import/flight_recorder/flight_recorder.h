@@ -9,9 +9,10 @@
 
 namespace bucketwise {
 
-// A pickle, as a watchdog writes it on a timeout or _dump_fr_trace() and _dump_nccl_trace() return
-// it, or JSON of the same, of versions 1 (a list of entries) and 2. Throws InputError, which names
-// `file`, for what is neither, for damaged or endless input, and where there is no collective.
+// Reads JSON of versions 1 (a list of entries) and 2. PyTorch writes a pickle, which
+// pickle_to_json.py turns into that: on a timeout, and from _dump_fr_trace() and
+// _dump_nccl_trace(). Throws InputError, which names `file`, for damaged input and where there is
+// no collective.
 CollectiveLog read_flight_recorder(ByteSource source, const std::string& file);
 
 }  // namespace bucketwise

@@ -9,13 +9,9 @@
 
 #include "sim/base/error.h"
 #include "sim/base/json_input.h"
-#include "sim/base/json_output.h"
 
 namespace bucketwise {
 namespace {
-
-constexpr std::int64_t most = std::int64_t{1}
-                              << 30;  // what is too large the scenario's reader says
 
 class Config {
   public:
@@ -28,10 +24,9 @@ class Config {
     // Nothing where the key is missing or null, which Hugging Face takes for missing.
     [[nodiscard]] std::optional<JsonPlace> find(const char* key) const {
         const auto found = root_.value->find(key);
-        if (found == root_.value->end() || found->is_null()) {
-            return std::nullopt;
-        }
-        return JsonPlace{&*found, root_.file, std::string("/") + key};
+        return found == root_.value->end() || found->is_null()
+                   ? std::nullopt
+                   : std::optional(JsonPlace{&*found, root_.file, std::string("/") + key});
     }
 
     [[nodiscard]] JsonPlace at(const char* key) const {
@@ -42,13 +37,11 @@ class Config {
         return *place;
     }
 
-    [[nodiscard]] std::int64_t count(const char* key) const {
-        return read_integer(at(key), 1, most);
-    }
-
-    [[nodiscard]] std::int64_t count_or(const char* key, std::int64_t otherwise) const {
-        const auto place = find(key);
-        return place ? read_integer(*place, 1, most) : otherwise;
+    // Without `otherwise` the key is required.
+    [[nodiscard]] std::int64_t count(const char* key,
+                                     std::optional<std::int64_t> otherwise = {}) const {
+        constexpr std::int64_t most = std::int64_t{1} << 30;  // the scenario's reader is stricter
+        return otherwise && !find(key) ? *otherwise : read_integer(at(key), 1, most);
     }
 
     [[nodiscard]] bool flag(const char* key, bool otherwise) const {
@@ -56,10 +49,9 @@ class Config {
         return place ? read_boolean(*place) : otherwise;
     }
 
-    // Refuses a key that would change the parameters.
-    void refuse_flag(const char* key, const char* why) const {
-        if (flag(key, false)) {
-            at(key).fail(fmt::format("false: {}", why));
+    void refuse_cross_attention() const {
+        if (flag("add_cross_attention", false)) {
+            at("add_cross_attention").fail("false: its parameters are not known here");
         }
     }
 
@@ -74,8 +66,7 @@ struct Architecture {
     BertHead head = BertHead::none;
 };
 
-// The first of `known` unless the configuration names another of them. Returns what is behind its
-// encoder.
+// Takes the first of `known` unless the configuration names another of them. Returns its head.
 BertHead read_architecture(const Config& config, const std::vector<Architecture>& known,
                            HfModel& model) {
     const auto place = config.find("architectures");
@@ -98,146 +89,153 @@ BertHead read_architecture(const Config& config, const std::vector<Architecture>
 
 // --- the families ---
 
-// Of a model that is one.
-TransformerShape& transformer_of(HfModel& model) {
-    return std::get<TransformerShape>(model.shape);
-}
-
-// What all but GPT-2 and T5 call the same.
+// A key that holds a size, and the member of the shape that it sets. Without `otherwise` it is
+// required.
 template <typename Shape>
-void read_widths(const Config& config, Shape& shape) {
-    shape.layers = config.count("num_hidden_layers");
-    shape.hidden = config.count("hidden_size");
-    shape.feed_forward = config.count("intermediate_size");
-    shape.heads = config.count("num_attention_heads");
+struct SizeKey {
+    const char* key;
+    std::int64_t Shape::*member;
+    std::optional<std::int64_t> otherwise = {};
+};
+
+template <typename Shape>
+void read_sizes(const Config& config, const std::vector<SizeKey<Shape>>& keys, Shape& shape) {
+    for (const auto& [key, member, otherwise] : keys) {
+        shape.*member = config.count(key, otherwise);
+    }
 }
 
-void read_sizes(const Config& config, TransformerShape& shape) {
-    read_widths(config, shape);
+// The sizes that all families but GPT-2 and T5 call alike.
+template <typename Shape>
+void read_usual_sizes(const Config& config, Shape& shape) {
+    read_sizes(config,
+               {{"num_hidden_layers", &Shape::layers},
+                {"hidden_size", &Shape::hidden},
+                {"intermediate_size", &Shape::feed_forward},
+                {"num_attention_heads", &Shape::heads}},
+               shape);
+}
+
+using Transformer = TransformerShape;
+
+// The shape of a family that is `tied` unless tie_word_embeddings says otherwise.
+Transformer& begin_transformer(const Config& config, TransformerFamily family, bool tied,
+                               HfModel& model) {
+    auto& shape = std::get<Transformer>(model.shape);
+    shape.family = family;
     shape.vocabulary = config.count("vocab_size");
-    shape.context = config.count("max_position_embeddings");
+    if (config.flag("tie_word_embeddings", tied) != tied) {
+        shape.tied_embeddings = !tied;
+    }
+    return shape;
+}
+
+// 0 where the value is `usual`.
+std::int64_t unless_usual(std::int64_t value, std::int64_t usual) {
+    return value != usual ? value : 0;
+}
+
+void read_head_width(const Config& config, const char* key, Transformer& shape) {
+    const std::int64_t width = config.count(key, 0);
+    shape.head_width = width * shape.heads != shape.hidden ? width : 0;
 }
 
 HfModel read_gpt2(const Config& config) {
     HfModel model;
     read_architecture(config, {{"GPT2LMHeadModel"}}, model);
-    config.refuse_flag("add_cross_attention", "its parameters are not known here");
-    TransformerShape& shape = transformer_of(model);
-    shape.family = TransformerFamily::gpt2;
+    config.refuse_cross_attention();
+    Transformer& shape = begin_transformer(config, TransformerFamily::gpt2, true, model);
     shape.hugging_face = true;
-    shape.layers = config.count("n_layer");
-    shape.hidden = config.count("n_embd");
-    shape.feed_forward = config.count_or("n_inner", 4 * shape.hidden);
-    shape.heads = config.count("n_head");
-    shape.vocabulary = config.count("vocab_size");
-    shape.context = config.count("n_positions");
-    if (!config.flag("tie_word_embeddings", true)) {
-        shape.tied_embeddings = false;
-    }
+    read_sizes(config,
+               {{"n_layer", &Transformer::layers},
+                {"n_embd", &Transformer::hidden},
+                {"n_head", &Transformer::heads},
+                {"n_positions", &Transformer::context}},
+               shape);
+    shape.feed_forward = config.count("n_inner", 4 * shape.hidden);
     return model;
 }
 
-// Its class ties nothing unless the configuration says so.
-HfModel read_llama(const Config& config, std::string_view architecture) {
+// Llama's variants: Qwen2's projections into attention have biases without a key that says so,
+// Mixtral has experts.
+HfModel read_llama(const Config& config, std::string_view type, HfExperts experts) {
+    const bool mixtral = type == "mixtral";
+    if (mixtral && experts == HfExperts::refused) {
+        config.at("model_type")
+            .fail(
+                "a model whose gradients all ranks reduce, or --dense-only, which takes all but "
+                "the experts' gradients: expert parallelism reduces those among fewer ranks");
+    }
     HfModel model;
-    read_architecture(config, {{architecture}}, model);
-    TransformerShape& shape = transformer_of(model);
-    shape.family = TransformerFamily::llama;
-    read_sizes(config, shape);
-    const std::int64_t key_value_heads = config.count_or("num_key_value_heads", shape.heads);
-    if (key_value_heads != shape.heads) {
-        shape.key_value_heads = key_value_heads;
+    read_architecture(config,
+                      {{type == "llama"     ? "LlamaForCausalLM"
+                        : type == "mistral" ? "MistralForCausalLM"
+                        : type == "qwen2"   ? "Qwen2ForCausalLM"
+                                            : "MixtralForCausalLM"}},
+                      model);
+    Transformer& shape = begin_transformer(config, TransformerFamily::llama, false, model);
+    read_usual_sizes(config, shape);
+    shape.context = config.count("max_position_embeddings");
+    shape.key_value_heads =
+        unless_usual(config.count("num_key_value_heads", shape.heads), shape.heads);
+    read_head_width(config, "head_dim", shape);
+    shape.query_key_value_bias = type == "qwen2";
+    if (type == "qwen2") {
+        static_cast<void>(config.at("num_key_value_heads"));  // Hugging Face's default is 32
+    } else if (!mixtral) {
+        shape.attention_bias = config.flag("attention_bias", false);
+        shape.feed_forward_bias = config.flag("mlp_bias", false);
     }
-    const std::int64_t width = config.count_or("head_dim", 0);
-    if (width > 0 && width * shape.heads != shape.hidden) {
-        shape.head_width = width;
-    }
-    shape.attention_bias = config.flag("attention_bias", false);
-    shape.feed_forward_bias = config.flag("mlp_bias", false);
-    if (config.flag("tie_word_embeddings", false)) {
-        shape.tied_embeddings = true;
-    }
-    // Qwen2's says how wide its window would be, and whether there is one.
+    // Qwen2 gives the width of its window even where use_sliding_window is false.
     if (config.find("sliding_window") && config.flag("use_sliding_window", true)) {
         model.assumed.emplace_back(
             "attention is over the whole sequence, whatever sliding_window says");
     }
-    return model;
-}
-
-// A Llama whose three projections into attention have biases, which no key says.
-HfModel read_qwen2(const Config& config) {
-    HfModel model = read_llama(config, "Qwen2ForCausalLM");
-    TransformerShape& shape = transformer_of(model);
-    shape.attention_bias = shape.feed_forward_bias = false;
-    shape.query_key_value_bias = true;
-    static_cast<void>(config.at("num_key_value_heads"));  // left out it would be 32
-    return model;
-}
-
-// A Llama with experts.
-HfModel read_mixtral(const Config& config, const JsonPlace& type, HfExperts experts) {
-    if (experts == HfExperts::refused) {
-        type.fail(
-            "a model whose gradients all ranks reduce, or --dense-only for those of it that are "
-            "not experts', which expert parallelism reduces among fewer ranks");
+    if (mixtral) {
+        shape.experts = config.count("num_local_experts");
+        shape.experts_per_token = config.count("num_experts_per_tok");
+        model.assumed.emplace_back(
+            "experts are computed, each on an equal share of the tokens; their gradients, the "
+            "exchange of tokens among ranks, their optimizer step and their memory are left out");
     }
-    HfModel model = read_llama(config, "MixtralForCausalLM");
-    TransformerShape& shape = transformer_of(model);
-    shape.attention_bias = shape.feed_forward_bias = false;
-    shape.experts = config.count("num_local_experts");
-    shape.experts_per_token = config.count("num_experts_per_tok");
-    model.assumed.emplace_back(
-        "experts are computed, each on as many tokens as the others, but their gradients are none "
-        "of these, and neither the exchange of tokens among ranks nor the optimizer's work on "
-        "experts is in the step, nor are experts in the memory that training is said to need");
     return model;
 }
 
-// Its configuration counts its encoder's layers and says how wide a head is.
 HfModel read_t5(const Config& config) {
     HfModel model;
     read_architecture(config, {{"T5ForConditionalGeneration"}, {"T5WithLMHeadModel"}}, model);
-    TransformerShape& shape = transformer_of(model);
-    shape.family = TransformerFamily::t5;
-    shape.layers = config.count("num_layers");
-    shape.hidden = config.count("d_model");
-    shape.feed_forward = config.count("d_ff");
-    shape.heads = config.count("num_heads");
-    shape.vocabulary = config.count("vocab_size");
+    Transformer& shape = begin_transformer(config, TransformerFamily::t5, true, model);
     constexpr std::int64_t longest_trained = 512;
-    shape.context = config.count_or("n_positions", longest_trained);
-    if (const std::int64_t width = config.count("d_kv"); width * shape.heads != shape.hidden) {
-        shape.head_width = width;
-    }
-    if (const auto layers = config.count_or("num_decoder_layers", shape.layers);
-        layers != shape.layers) {
-        shape.decoder_layers = layers;
-    }
-    shape.relative_buckets = config.count_or("relative_attention_num_buckets", 32);
+    read_sizes(config,
+               {{"num_layers", &Transformer::layers},  // the encoder's
+                {"d_model", &Transformer::hidden},
+                {"d_ff", &Transformer::feed_forward},
+                {"num_heads", &Transformer::heads},
+                {"n_positions", &Transformer::context, longest_trained},
+                {"relative_attention_num_buckets", &Transformer::relative_buckets, 32}},
+               shape);
+    static_cast<void>(config.at("d_kv"));
+    read_head_width(config, "d_kv", shape);
+    shape.decoder_layers =
+        unless_usual(config.count("num_decoder_layers", shape.layers), shape.layers);
     if (const auto feed_forward = config.find("feed_forward_proj")) {
         shape.gated = read_string(*feed_forward).starts_with("gated-");
-    }
-    if (!config.flag("tie_word_embeddings", true)) {
-        shape.tied_embeddings = false;
     }
     model.assumed.emplace_back("the decoder's sequence is as long as the encoder's");
     return model;
 }
 
-// As many as have names, where their number is not said; two are what a configuration leaves out.
+// num_labels, or the number of named labels; a configuration without either has two.
 std::int64_t labels_of(const Config& config) {
     const auto names = config.find("id2label");
-    const auto named = names && names->value->is_object() && !names->value->empty()
-                           ? static_cast<std::int64_t>(names->value->size())
-                           : TransformerShape{}.labels;
-    return config.count_or("num_labels", named);
+    const bool named = names && names->value->is_object() && !names->value->empty();
+    return config.count("num_labels", named ? static_cast<std::int64_t>(names->value->size())
+                                            : Transformer{}.labels);
 }
 
 HfModel read_bert(const Config& config) {
     HfModel model;
-    TransformerShape& shape = transformer_of(model);
-    shape.bert_head =
+    const BertHead head =
         read_architecture(config,
                           {{"BertForMaskedLM", BertHead::masked_lm},
                            {"BertForPreTraining", BertHead::pretraining},
@@ -248,39 +246,42 @@ HfModel read_bert(const Config& config) {
                            {"BertForMultipleChoice", BertHead::sequence_classification},
                            {"BertForNextSentencePrediction", BertHead::next_sentence}},
                           model);
-    if (model.architecture == "BertForMultipleChoice") {
-        shape.labels = 1;  // how good each choice is
-    } else if (has_labels(shape.bert_head)) {
-        shape.labels = labels_of(config);
-    }
-    config.refuse_flag("add_cross_attention", "its parameters are not known here");
+    config.refuse_cross_attention();
     const auto positions = config.find("position_embedding_type");
     if (positions && *positions->value != "absolute") {
         positions->fail("absolute, as others have parameters that are not known here");
     }
-    if (has_language_model(shape.bert_head) && !config.flag("tie_word_embeddings", true)) {
+    Transformer& shape = begin_transformer(config, TransformerFamily::bert, true, model);
+    if (has_language_model(head) && shape.tied_embeddings) {
         config.at("tie_word_embeddings").fail("true: the head shares the embedding's table");
     }
-    shape.family = TransformerFamily::bert;
+    shape.tied_embeddings.reset();
     shape.hugging_face = true;
-    read_sizes(config, shape);
-    shape.token_types = config.count_or("type_vocab_size", shape.token_types);
+    shape.bert_head = head;
+    if (model.architecture == "BertForMultipleChoice") {
+        shape.labels = 1;  // the score of a choice
+    } else if (has_labels(head)) {
+        shape.labels = labels_of(config);
+    }
+    read_usual_sizes(config, shape);
+    shape.context = config.count("max_position_embeddings");
+    shape.token_types = config.count("type_vocab_size", shape.token_types);
     return model;
 }
 
-// Sizes that a configuration leaves out are ViT-B/16's.
+// Missing sizes are ViT-B/16's.
 HfModel read_vit(const Config& config) {
     HfModel model;
     auto& shape = model.shape.emplace<VitShape>();
     read_architecture(config, {{"ViTForImageClassification"}}, model);
     shape.hugging_face = true;
-    read_widths(config, shape);
-    shape.patch = config.count_or("patch_size", shape.patch);
-    shape.channels = config.count_or("num_channels", shape.channels);
+    read_usual_sizes(config, shape);
+    shape.patch = config.count("patch_size", shape.patch);
+    shape.channels = config.count("num_channels", shape.channels);
     shape.classes = labels_of(config);
     shape.query_key_value_bias = config.flag("qkv_bias", true);
     constexpr std::int64_t usual_image = 224;
-    model.image_size = config.count_or("image_size", usual_image);
+    model.image_size = config.count("image_size", usual_image);
     if (model.image_size % shape.patch != 0) {
         config.at("patch_size")
             .fail(fmt::format("a number that divides the images' size ({})", model.image_size));
@@ -288,53 +289,50 @@ HfModel read_vit(const Config& config) {
     return model;
 }
 
-Json vit_json(const VitShape& shape) {
-    Json json{{"family", "vit"},
-              {"layers", shape.layers},
-              {"hidden", shape.hidden},
-              {"feed_forward", shape.feed_forward},
-              {"heads", shape.heads},
-              {"patch", shape.patch},
-              {"channels", shape.channels},
-              {"classes", shape.classes},
-              {"hugging_face", shape.hugging_face}};
-    if (!shape.query_key_value_bias) {
-        json["query_key_value_bias"] = false;
-    }
+// --- shapes as JSON ---
+
+// The keys that every family has.
+template <typename Shape>
+Json common_json(const Shape& shape, std::string_view family) {
+    return {{"family", family},
+            {"layers", shape.layers},
+            {"hidden", shape.hidden},
+            {"feed_forward", shape.feed_forward},
+            {"heads", shape.heads}};
+}
+
+Json whole_json(const VitShape& shape) {
+    Json json = common_json(shape, "vit");
+    json.update({{"patch", shape.patch},
+                 {"channels", shape.channels},
+                 {"classes", shape.classes},
+                 {"hugging_face", shape.hugging_face},
+                 {"query_key_value_bias", shape.query_key_value_bias}});
     return json;
 }
 
-Json transformer_json(const TransformerShape& shape) {
-    const TransformerShape plain;
-    Json json{{"family", name_of(shape.family)},
-              {"layers", shape.layers},
-              {"hidden", shape.hidden},
-              {"feed_forward", shape.feed_forward},
-              {"heads", shape.heads},
-              {"vocabulary", shape.vocabulary},
-              {"context", shape.context}};
-    const auto add = [&](const char* key, const auto& value, const auto& otherwise) {
-        if (value != otherwise) {
-            json[key] = value;
-        }
-    };
-    add("key_value_heads", shape.key_value_heads, plain.key_value_heads);
-    add("head_width", shape.head_width, plain.head_width);
-    add("attention_bias", shape.attention_bias, plain.attention_bias);
-    add("feed_forward_bias", shape.feed_forward_bias, plain.feed_forward_bias);
-    add("linear_bias", shape.linear_bias, plain.linear_bias);
-    add("norm_bias", shape.norm_bias, plain.norm_bias);
-    add("hugging_face", shape.hugging_face, plain.hugging_face);
-    add("token_types", shape.token_types, plain.token_types);
-    add("bert_head", name_of(shape.bert_head), name_of(plain.bert_head));
-    add("labels", shape.labels, plain.labels);
-    add("query_key_value_bias", shape.query_key_value_bias, plain.query_key_value_bias);
-    add("experts", shape.experts, plain.experts);
-    add("experts_per_token", shape.experts_per_token, plain.experts_per_token);
-    add("decoder_layers", shape.decoder_layers, plain.decoder_layers);
-    add("relative_buckets", shape.relative_buckets, plain.relative_buckets);
-    add("gated", shape.gated, plain.gated);
-    add_optional(json, "tied_embeddings", shape.tied_embeddings);
+Json whole_json(const Transformer& shape) {
+    Json json = common_json(shape, name_of(shape.family));
+    json.update(
+        {{"vocabulary", shape.vocabulary},
+         {"context", shape.context},
+         {"key_value_heads", shape.key_value_heads},
+         {"head_width", shape.head_width},
+         {"attention_bias", shape.attention_bias},
+         {"feed_forward_bias", shape.feed_forward_bias},
+         {"linear_bias", shape.linear_bias},
+         {"norm_bias", shape.norm_bias},
+         {"hugging_face", shape.hugging_face},
+         {"token_types", shape.token_types},
+         {"bert_head", name_of(shape.bert_head)},
+         {"labels", shape.labels},
+         {"query_key_value_bias", shape.query_key_value_bias},
+         {"experts", shape.experts},
+         {"experts_per_token", shape.experts_per_token},
+         {"decoder_layers", shape.decoder_layers},
+         {"relative_buckets", shape.relative_buckets},
+         {"gated", shape.gated},
+         {"tied_embeddings", shape.tied_embeddings ? Json(*shape.tied_embeddings) : Json()}});
     return json;
 }
 
@@ -346,38 +344,36 @@ HfModel read_hf_config(const Json& document, const std::string& file, HfExperts 
     if (const auto quantised = config.find("quantization_config")) {
         quantised->fail("none: quantised weights are not trained", "one");
     }
-    if (*type.value == "gpt2") {
-        return read_gpt2(config);
+    const std::string name = type.value->is_string() ? type.value->get<std::string>() : "";
+    if (name == "llama" || name == "mistral" || name == "qwen2" || name == "mixtral") {
+        return read_llama(config, name, experts);
     }
-    if (*type.value == "llama") {
-        return read_llama(config, "LlamaForCausalLM");
-    }
-    if (*type.value == "mistral") {
-        return read_llama(config, "MistralForCausalLM");
-    }
-    if (*type.value == "bert") {
-        return read_bert(config);
-    }
-    if (*type.value == "qwen2") {
-        return read_qwen2(config);
-    }
-    if (*type.value == "mixtral") {
-        return read_mixtral(config, type, experts);
-    }
-    if (*type.value == "t5") {
-        return read_t5(config);
-    }
-    if (*type.value == "vit") {
-        return read_vit(config);
+    for (const auto& [known, read] : {std::pair("gpt2", &read_gpt2), std::pair("t5", &read_t5),
+                                      std::pair("bert", &read_bert), std::pair("vit", &read_vit)}) {
+        if (name == known) {
+            return read(config);
+        }
     }
     type.fail(
-        "gpt2, llama, mistral, qwen2, mixtral, t5, bert or vit, whose parameters are known; of any "
-        "other bucketwise.torch, from within its training script, writes a scenario");
+        "gpt2, llama, mistral, qwen2, mixtral, t5, bert or vit, whose parameters are known; for "
+        "any other model bucketwise.torch writes a scenario from within its training script");
 }
 
 Json shape_json(const std::variant<TransformerShape, VitShape>& shape) {
-    const auto* vit = std::get_if<VitShape>(&shape);
-    return vit != nullptr ? vit_json(*vit) : transformer_json(std::get<TransformerShape>(shape));
+    return std::visit(
+        [](const auto& one) {
+            Json json = whole_json(one);
+            const Json plain = whole_json(std::decay_t<decltype(one)>{});
+            for (const auto& [key, value] : plain.items()) {
+                const bool always =
+                    key == "family" || key == "patch" || key == "channels" || key == "classes";
+                if (!always && json[key] == value) {
+                    json.erase(key);
+                }
+            }
+            return json;
+        },
+        shape);
 }
 
 }  // namespace bucketwise

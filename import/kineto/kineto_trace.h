@@ -9,8 +9,9 @@
 
 namespace bucketwise {
 
-// Reads one trace, however long, keeping only what TraceEventKind names. Throws InputError for what
-// is no JSON, no trace, nested more than 100 deep, or more to keep than most_trace_bytes.
+// Reads one trace of any length and keeps the events that TraceEventKind names. Throws InputError
+// for bytes that are no JSON or no trace, nesting of more than 100, and events that take more than
+// most_trace_bytes.
 ProfilerTrace read_kineto_trace(const ByteSource& source, const std::string& file);
 
 }  // namespace bucketwise

@@ -13,6 +13,7 @@
 #include <fmt/format.h>
 
 #include "import/nccl_tests/nccl_tests_ranks.h"
+#include "import/source/dtype_names.h"
 #include "sim/base/error.h"
 #include "sim/base/transformed.h"
 #include "sim/link/nearest_preset.h"
@@ -20,37 +21,24 @@
 namespace bucketwise {
 namespace {
 
-constexpr std::int64_t gpus_of_a_node = 8;
-
 // --- which rows are taken ---
 
-struct Program {
-    std::string_view name;
-    CollectiveKind kind;
-};
-constexpr std::array programs{Program{"all_reduce_perf", CollectiveKind::all_reduce},
-                              Program{"all_gather_perf", CollectiveKind::all_gather},
-                              Program{"reduce_scatter_perf", CollectiveKind::reduce_scatter}};
-
-// All-reduces where the log does not say, as most such logs are of them: their rows then tell.
+// A log without a program's name is of all-reduces, as most are: their rows then tell.
 std::optional<CollectiveKind> kind_of(const NcclTestsRun& run) {
-    for (const Program& program : programs) {
-        if (std::string_view(run.collective).starts_with(program.name)) {
-            return program.kind;
+    for (const auto& [program, kind] :
+         {std::pair("all_reduce_perf", CollectiveKind::all_reduce),
+          std::pair("all_gather_perf", CollectiveKind::all_gather),
+          std::pair("reduce_scatter_perf", CollectiveKind::reduce_scatter)}) {
+        if (run.collective.starts_with(program)) {
+            return kind;
         }
     }
     return run.collective.empty() ? std::optional(CollectiveKind::all_reduce) : std::nullopt;
 }
 
-// "all-gathers"
-std::string plural_of(CollectiveKind kind) {
-    return fmt::format("{}s", name_of(kind));
-}
-
-// All-reduces where the program is not told differ from others in no root, in a reduction and in a
-// size that is the count's. Of the other two the count is one rank's (src/all_gather.cu and
-// src/reduce_scatter.cu, GetCollByteCount), and of all-gathers, which reduce nothing, all-to-alls
-// are told by their name only.
+// Without the program's name, all-reduces are the rows without a root, with a reduction, and with
+// the count's size. An all-gather's or reduce-scatter's count is one rank's (src/all_gather.cu and
+// src/reduce_scatter.cu, GetCollByteCount); only its name tells an all-gather from an all-to-all.
 std::string not_taken(const NcclTestsRun& run, const NcclTestsRow& row) {
     const auto kind = kind_of(run);
     if (!kind) {
@@ -68,7 +56,7 @@ std::string not_taken(const NcclTestsRun& run, const NcclTestsRow& row) {
                : "rows of other collectives, or of no bytes";
 }
 
-// Drops the rows of which `why` says something.
+// Drops the rows for which `why` gives a reason.
 template <typename Why>
 void drop_rows(std::vector<NcclTestsLog>& logs, const Why& why) {
     for (NcclTestsLog& log : logs) {
@@ -86,7 +74,7 @@ void drop_rows(std::vector<NcclTestsLog>& logs, const Why& why) {
     }
 }
 
-// Drops the times of which `is_bad` says so, and rows without any.
+// Drops the times for which `is_bad` holds, and rows without any.
 template <typename IsBad>
 void drop_halves(std::vector<NcclTestsLog>& logs, const char* what, const IsBad& is_bad) {
     for (NcclTestsLog& log : logs) {
@@ -105,8 +93,7 @@ void drop_halves(std::vector<NcclTestsLog>& logs, const char* what, const IsBad&
 
 // --- samples ---
 
-// With -C the time of launching is printed instead; the whole is then told by algbw, where that has
-// digits enough.
+// The whole time by algbw, where that has enough digits: with -C the printed time is the launch's.
 std::optional<double> whole_time_us(const NcclTestsHalf& half, std::int64_t bytes) {
     constexpr double precise = 0.01;
     if (half.algbw.value <= 0 || half.algbw.half_unit > precise * half.algbw.value) {
@@ -122,63 +109,13 @@ AllReduceRecord record_of(const NcclTestsRun& run, const NcclTestsRow& row,
         .transport = transport, .size = {row.bytes}, .dtype = dtype, .samples_us = {}};
     record.transport.ranks = run.ranks;
     for (const NcclTestsHalf& half : row.halves) {
+        record.samples_us.push_back(run.columns.cpu_time ? whole_time_us(half, row.bytes).value()
+                                                         : half.time_us.value);
         if (run.columns.cpu_time) {
-            record.samples_us.push_back(whole_time_us(half, row.bytes).value());
             record.issue_us.push_back(half.time_us.value);
-        } else {
-            record.samples_us.push_back(half.time_us.value);
         }
     }
     return record;
-}
-
-// --- ranks ---
-
-// A number of ranks or of nodes.
-struct Told {
-    std::int64_t number = 0;
-    std::string how;  // as the report says it
-};
-
-std::string place_of(const NcclTestsLog& log, const NcclTestsRun& run) {
-    return fmt::format("{} {}", log.json ? "document" : "line", run.line);
-}
-
-std::string range_text(const InferredRanks& inferred) {
-    return inferred.is_one() ? fmt::format("{}", inferred.fewest)
-                             : fmt::format("{} to {}", inferred.fewest, inferred.most);
-}
-
-[[noreturn]] void contradict(const NcclTestsLog& log, const NcclTestsRun& run,
-                             const std::string& expected, const std::string& got) {
-    throw InputError(log.file, place_of(log, run), expected, got);
-}
-
-// The program itself has computed busbw from the number of ranks, so that decides over a list of
-// devices that may be cut off.
-Told ranks_in_log(const NcclTestsLog& log, const NcclTestsRun& run, const InferredRanks& inferred) {
-    const std::string from_rows =
-        run.kind == CollectiveKind::all_reduce
-            ? fmt::format("busbw / algbw of {} times says so", inferred.agreeing)
-            : fmt::format("size / count and busbw / algbw of {} times say so", inferred.agreeing);
-    if (run.ranks == 0) {
-        return inferred.is_one() ? Told{inferred.fewest, from_rows} : Told{};
-    }
-    if (agrees_with_ranks(run.kind, run.rows, run.ranks)) {
-        return {run.ranks, run.ranks_from};
-    }
-    if (inferred.is_known() && inferred.fewest > run.ranks) {
-        return inferred.is_one()
-                   ? Told{inferred.fewest,
-                          fmt::format("{}; {} has only {}", from_rows, run.ranks_from, run.ranks)}
-                   : Told{};
-    }
-    contradict(
-        log, run,
-        fmt::format("{} on {} ranks, as {} says", plural_of(run.kind), run.ranks, run.ranks_from),
-        inferred.is_known()
-            ? fmt::format("busbw / algbw of {} on {}", plural_of(run.kind), range_text(inferred))
-            : std::string("a busbw / algbw that no number of ranks explains"));
 }
 
 std::int64_t asked_ranks(const NcclTestsOptions& options, std::size_t log) {
@@ -187,124 +124,13 @@ std::int64_t asked_ranks(const NcclTestsOptions& options, std::size_t log) {
                                        : options.ranks.at(log);
 }
 
-Told ranks_of(const NcclTestsLog& log, const NcclTestsRun& run, std::int64_t asked) {
-    const std::int64_t multiple = std::max<std::int64_t>(run.gpus_per_process, 1);
-    const InferredRanks inferred = infer_ranks(run.kind, run.rows, multiple);
-    Told told = ranks_in_log(log, run, inferred);
-    if (asked == 0) {
-        if (told.number == 0) {
-            contradict(log, run,
-                       run.ranks == 0
-                           ? "--ranks, as the log has no list of devices"
-                           : fmt::format("--ranks, as {} has only {}", run.ranks_from, run.ranks),
-                       inferred.is_known()
-                           ? fmt::format("a busbw / algbw that fits {} ranks", range_text(inferred))
-                           : std::string("a busbw that does not tell either"));
-        }
-        return told;
-    }
-    if (told.number > 0 && told.number != asked) {
-        contradict(log, run, fmt::format("--ranks {}, as {}", told.number, told.how),
-                   fmt::format("--ranks {}", asked));
-    }
-    if (!agrees_with_ranks(run.kind, run.rows, asked) || asked % multiple != 0) {
-        contradict(log, run,
-                   inferred.is_known()
-                       ? fmt::format("--ranks {}, as busbw / algbw says", range_text(inferred))
-                       : fmt::format("--ranks that explains busbw / algbw and {} GPUs per process",
-                                     multiple),
-                   fmt::format("--ranks {}", asked));
-    }
-    return told.number > 0 ? told : Told{asked, "--ranks"};
-}
-
-// --- nodes ---
-
-// How many of the listed ranks each host has, in the order of the list.
-std::vector<std::int64_t> ranks_by_host(const NcclTestsRun& run) {
-    if (run.devices.empty()) {
-        return {};
-    }
-    std::vector<std::pair<std::string_view, std::int64_t>> hosts;
-    for (const NcclTestsDevice& device : run.devices) {
-        if (device.group != run.devices.front().group) {
-            continue;
-        }
-        const auto known = std::ranges::find(hosts, device.host,
-                                             &std::pair<std::string_view, std::int64_t>::first);
-        if (known == hosts.end()) {
-            hosts.emplace_back(device.host, 1);
-        } else {
-            ++known->second;
-        }
-    }
-    // JSON lists one device of each process.
-    const std::int64_t each =
-        std::max<std::int64_t>(run.listed / static_cast<std::int64_t>(run.devices.size()), 1);
-    return transformed(hosts, [&](const auto& host) { return each * host.second; });
-}
-
-// Of a list that was cut off the first host is whole where another follows it, and tells how many
-// ranks the others have. A list of one host tells nothing.
-Told nodes_told(const NcclTestsRun& run) {
-    if (!run.nodes_listed) {
-        return {run.nodes, "NCCL's own lines say so"};
-    }
-    const std::vector<std::int64_t> hosts = ranks_by_host(run);
-    if (hosts.empty()) {
-        return {};
-    }
-    const auto [fewest, most] = std::ranges::minmax(hosts);
-    const std::string each =
-        fewest == most ? fmt::format("{}", most) : fmt::format("{} to {}", fewest, most);
-    if (run.listed >= run.ranks) {
-        return {run.nodes,
-                fmt::format("the log names {}, with {} {}{}", run.nodes == 1 ? "it" : "them", each,
-                            most == 1 ? "rank" : "ranks", run.nodes == 1 ? "" : " each")};
-    }
-    const std::int64_t first = hosts.front();
-    if (hosts.size() == 1 || run.ranks % first != 0) {
-        return {};
-    }
-    return {run.ranks / first,
-            fmt::format("the device list, which was cut off, has {} {} on its first host", first,
-                        first == 1 ? "rank" : "ranks")};
-}
-
-Told nodes_of(const NcclTestsLog& log, const NcclTestsRun& run, const NcclTestsOptions& options) {
-    Told told = nodes_told(run);
-    if (options.ranks_per_node) {
-        const std::int64_t per_node = *options.ranks_per_node;
-        if (run.ranks % per_node != 0) {
-            contradict(log, run, fmt::format("--ranks-per-node that divides {} ranks", run.ranks),
-                       std::to_string(per_node));
-        }
-        if (told.number > 0 && told.number != run.ranks / per_node) {
-            contradict(log, run,
-                       fmt::format("--ranks-per-node {} for {} nodes, as {}",
-                                   run.ranks / told.number, told.number, told.how),
-                       std::to_string(per_node));
-        }
-        return {run.ranks / per_node, "--ranks-per-node"};
-    }
-    if (told.number > 0) {
-        return told;
-    }
-    return {(run.ranks + gpus_of_a_node - 1) / gpus_of_a_node,
-            run.listed > 0
-                ? "assumed, as the device list was cut off: 8 GPUs a node; --ranks-per-node says "
-                  "otherwise"
-                : "assumed, as the log names no hosts: 8 GPUs a node; --ranks-per-node says "
-                  "otherwise"};
-}
-
-// --- what is taken of all logs together ---
+// --- one dtype and one reduction for all logs ---
 
 bool sums(const NcclTestsRun& run) {
     return run.kind != CollectiveKind::all_gather;
 }
 
-// Of runs that sum, or of those that do not.
+// Visits the rows of runs that sum, or of those that do not.
 template <typename Visit>
 void for_each_row(const std::vector<NcclTestsLog>& logs, bool summing, const Visit& visit) {
     for (const NcclTestsLog& log : logs) {
@@ -316,11 +142,11 @@ void for_each_row(const std::vector<NcclTestsLog>& logs, bool summing, const Vis
     }
 }
 
-// Float32, as most gradients are, where there is any of it; else of what there is most of.
+// Float32, the usual type of gradients, where there is any; else the most frequent.
 std::optional<DType> chosen_dtype(const std::vector<NcclTestsLog>& logs, bool summing) {
     std::map<DType, std::size_t> rows;
     for_each_row(logs, summing, [&](const NcclTestsRow& row) {
-        if (const auto dtype = nccl_gradient_dtype(row.dtype)) {
+        if (const auto dtype = dtype_named(row.dtype)) {
             ++rows[*dtype];
         }
     });
@@ -332,7 +158,7 @@ std::optional<DType> chosen_dtype(const std::vector<NcclTestsLog>& logs, bool su
     return rows.contains(DType::float32) ? DType::float32 : most->first;
 }
 
-// Sums, as gradients are, where there are any; else what stands first.
+// Sums, as of gradients, where there are any; else the first reduction.
 std::string chosen_reduction(const std::vector<NcclTestsLog>& logs) {
     std::string chosen;
     for_each_row(logs, true, [&](const NcclTestsRow& row) {
@@ -371,8 +197,8 @@ std::string run_text(const NcclTestsRun& run, const std::string& what, const Tol
     text += fmt::format("    nodes  {} ({})\n", nodes.number, nodes.how);
     if (run.columns.cpu_time) {
         text +=
-            "    times  told by algbw, as cputime (-C) is what launching took: that is kept as "
-            "the host's time to issue one\n";
+            "    times  told by algbw, as cputime (-C) is the time to launch: kept as the host's "
+            "time to issue one\n";
     }
     return text;
 }
@@ -403,7 +229,7 @@ std::string nearest_text(const MeasuredTimes& measured) {
         nearest->sizes);
 }
 
-// "3 lines of ...", "1 line of ...": all that is skipped begins with a plural.
+// "3 lines of ...", "1 line of ...": every text of skipped lines begins with a plural.
 std::string counted(const SkippedLines& skipped) {
     std::string what = skipped.what;
     if (skipped.count == 1) {
@@ -491,11 +317,11 @@ class Import {
 
   private:
     void add_run(const NcclTestsLog& log, const NcclTestsRun& run, const Told& ranks) {
-        const Told nodes = nodes_of(log, run, options_);
+        const Told nodes = nodes_of(log, run, options_.ranks_per_node);
         nodes_.insert(nodes.number);
         add_environment(result_.environment, log, run, nodes);
         MeasuredTimes measured{.ranks = ranks.number, .nodes = nodes.number, .gpu = gpus_of(run)};
-        const DType dtype = *nccl_gradient_dtype(run.rows.front().dtype);
+        const DType dtype = *dtype_named(run.rows.front().dtype);
         const bool reduces = run.kind == CollectiveKind::all_reduce;
         for (const NcclTestsRow& row : run.rows) {
             AllReduceRecord record = record_of(run, row, result_.environment.transport, dtype);
@@ -511,7 +337,7 @@ class Import {
         first_ranks_ = first_ranks_ == 0 ? run.ranks : first_ranks_;
         const std::string redop = sums(run) ? ", " + run.rows.front().redop : "";
         result_.report += run_text(run, fmt::format("{}{}", name_of(dtype), redop), ranks, nodes);
-        // Presets were held against all-reduces only.
+        // Presets were compared with all-reduces only.
         result_.report += reduces ? nearest_text(measured) : "";
     }
 
@@ -551,16 +377,15 @@ ImportedNcclTests import_nccl_tests(std::vector<NcclTestsLog> logs,
                     return run.columns.cpu_time && !whole_time_us(half, row.bytes);
                 });
     drop_rows(logs, [](const NcclTestsRun& run, const NcclTestsRow& row) {
-        return nccl_gradient_dtype(row.dtype)
+        return dtype_named(row.dtype)
                    ? ""
                    : fmt::format("{} of {}, which no gradient is", plural_of(run.kind), row.dtype);
     });
-    // Summing costs differ, so that one dtype is taken for all sums. What is gathered may have
-    // another.
+    // Summing costs differ by dtype, so all sums are of one. Gathers may have another.
     const auto of_sums = options.dtype ? options.dtype : chosen_dtype(logs, true);
     const auto of_gathers = options.dtype ? options.dtype : chosen_dtype(logs, false);
     drop_rows(logs, [&](const NcclTestsRun& run, const NcclTestsRow& row) {
-        const DType other = *nccl_gradient_dtype(row.dtype);
+        const DType other = *dtype_named(row.dtype);
         return other == (sums(run) ? of_sums : of_gathers)
                    ? ""
                    : fmt::format("{} of {} (--dtype chooses)", plural_of(run.kind), name_of(other));

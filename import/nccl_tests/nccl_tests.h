@@ -13,28 +13,27 @@
 
 namespace bucketwise {
 
-// What a user says beside the logs.
+// The user's statements about the logs.
 struct NcclTestsOptions {
-    std::vector<std::int64_t> ranks = {};  // of each log, or one for all; empty: the logs tell
+    std::vector<std::int64_t> ranks = {};  // of each log, or one for all; empty: as logged
     std::optional<std::int64_t> ranks_per_node = {};
-    std::optional<DType> dtype = {};  // none: float32 where there is any, else the most frequent
+    std::optional<DType> dtype = {};  // default: float32 where there is any
     bool operator==(const NcclTestsOptions&) const = default;
 };
 
 struct ImportedNcclTests {
-    // An environment, then collectives in the order of the logs. The environment's version and
-    // command are the caller's to set; its date is that of a log, or empty.
+    // The caller sets version and command of the environment; its date is a log's, or empty.
     EnvironmentRecord environment;
     std::vector<AllReduceRecord> all_reduces;
     std::vector<CollectiveRecord> collectives;  // of other kinds
-    std::string report;                         // what was found, assumed and left out, per log
+    std::string report;                         // findings, assumptions and omissions, per log
     bool operator==(const ImportedNcclTests&) const = default;
 };
 
-// A record for each row that is a sum of one dtype, or a gathering of one, with its times out of
-// place and in place as samples; none of them where its result was wrong. Throws InputError where a
-// log has no such row, where the number of ranks cannot be told or is told differently, and where
-// logs are not of the same GPU.
+// Makes a record of each row that is a sum of one dtype, or an all-gather of one; its samples are
+// the times out of place and in place, without those of wrong results. Throws InputError where a
+// log has no such row, where the number of ranks is unknown or contradictory, and for different
+// GPUs.
 ImportedNcclTests import_nccl_tests(std::vector<NcclTestsLog> logs,
                                     const NcclTestsOptions& options);
 

@@ -22,7 +22,7 @@ struct Document {
     bool cut = false;  // closed here, behind its last whole row
 };
 
-// Where a JSON text is, in terms of its brackets.
+// The brackets that are open at a place of a JSON text.
 struct Brackets {
     std::string open;  // closing brackets that are due, the last one first due
     bool in_string = false;
@@ -42,8 +42,8 @@ struct Brackets {
     }
 };
 
-// The next document of `text`, which loses it. A document that has no end is cut behind the last
-// element of its last list, which is where a run that was stopped had got to.
+// Takes the next document out of `text`. A document without an end, of a run that was stopped, is
+// cut behind the last element of its last list.
 std::optional<Document> next_document(std::string_view& text) {
     const std::size_t begin = text.find_first_not_of(" \t\r\n,");
     if (begin == std::string_view::npos) {
@@ -62,17 +62,14 @@ std::optional<Document> next_document(std::string_view& text) {
         }
         whole = depth == 3 && brackets.open == "}]" ? i + 1 : whole;
     }
-    Document cut{std::string(text.substr(0, whole)) + (whole > 0 ? "]}" : ""), whole > 0};
-    if (whole == 0) {
-        cut.text = text;
-    }
-    text = {};
-    return cut;
+    const std::string_view rest = std::exchange(text, {});
+    return whole > 0 ? Document{std::string(rest.substr(0, whole)) + "]}", true}
+                     : Document{std::string(rest)};
 }
 
 // --- one document ---
 
-// What other programs write is looked at where it is as expected, and else passed over.
+// Null where the key is missing: unexpected content of other programs is passed over.
 const Json& member(const Json& object, const char* key) {
     static const Json nothing;
     const auto found = object.find(key);
@@ -83,53 +80,37 @@ std::string text_of(const Json& value) {
     return value.is_string() ? plain_text(value.get_ref<const std::string&>()) : "";
 }
 
-std::int64_t count_of(const Json& value) {
-    constexpr std::int64_t most = std::int64_t{1} << 50;
+std::int64_t count_of(const Json& value, std::int64_t most = std::int64_t{1} << 50) {
     if (!value.is_number_integer()) {
         return 0;
     }
-    return value.is_number_unsigned() && value.get<std::uint64_t>() > most
+    return value.is_number_unsigned() && value.get<std::uint64_t>() > std::uint64_t{1} << 50
                ? 0
                : std::clamp<std::int64_t>(value.get<std::int64_t>(), 0, most);
 }
 
-// Written with six decimals; "nan" where there is none.
-std::optional<Printed> printed(const Json& value) {
-    constexpr double half_unit = 0.5e-6;
-    return value.is_number() ? std::optional(Printed{value.get<double>(), half_unit})
-                             : std::nullopt;
-}
-
-std::optional<NcclTestsHalf> half_of(const Json& value, NcclTestsColumns& columns) {
-    const bool cpu_time = value.contains("cpu_time");
-    columns.cpu_time = columns.cpu_time || cpu_time;
-    const auto time = printed(member(value, cpu_time ? "cpu_time" : "time"));
-    const auto algbw = printed(member(value, "alg_bw"));
-    const auto busbw = printed(member(value, "bus_bw"));
-    if (!time || !algbw || !busbw) {
-        return std::nullopt;
-    }
-    const auto wrong = printed(member(value, "nwrong"));
-    return NcclTestsHalf{*time, *algbw, *busbw, wrong && wrong->value >= 1};
-}
-
-NcclTestsRow row_of(const Json& result, std::int64_t number, NcclTestsColumns& columns) {
-    NcclTestsRow row{.line = number,
-                     .bytes = count_of(member(result, "size")),
-                     .count = count_of(member(result, "count")),
-                     .dtype = text_of(member(result, "type")),
-                     .redop = text_of(member(result, "redop"))};
-    const std::string root = text_of(member(result, "root"));
-    row.root = whole_number_in(
-        std::string_view(root).substr(std::min(root.find_first_not_of(' '), root.size())));
+// A result as the row that nccl-tests prints without -J, so that one reader serves both. JSON has
+// six decimals.
+std::optional<NcclTestsRow> row_of(const Json& result, std::int64_t number,
+                                   NcclTestsColumns& columns) {
+    std::string line =
+        fmt::format("{} {} {} {} {}", count_of(member(result, "size")),
+                    count_of(member(result, "count")), text_of(member(result, "type")),
+                    text_of(member(result, "redop")), text_of(member(result, "root")));
     for (const char* key : {"out_of_place", "in_place"}) {
-        const Json& value = member(result, key);
-        const auto half = half_of(value, columns);
-        if (half && agrees(*half, row.bytes, columns.cpu_time)) {
-            row.halves.push_back(*half);
-        } else {
-            row.incomplete = row.incomplete || !value.is_null();
+        const Json& half = member(result, key);
+        const bool cpu_time = half.contains("cpu_time");
+        columns.cpu_time = columns.cpu_time || cpu_time;
+        for (const char* column : {cpu_time ? "cpu_time" : "time", "alg_bw", "bus_bw", "nwrong"}) {
+            const Json& value = member(half, column);
+            line += half.is_null()      ? ""
+                    : value.is_number() ? fmt::format(" {:.6f}", value.get<double>())
+                                        : " N/A";
         }
+    }
+    auto row = read_nccl_tests_row(line, columns);
+    if (row) {
+        row->line = number;
     }
     return row;
 }
@@ -145,7 +126,7 @@ void add_devices(const Json& list, NcclTestsRun& run) {
                                .host = text_of(member(device, "hostname")),
                                .name = text_of(member(device, "device_info"))});
     }
-    // The list counts ranks where it is contiguous, else processes.
+    // A contiguous list counts ranks, any other processes.
     const auto listed = static_cast<std::int64_t>(run.devices.size());
     const bool every_rank = listed > 1 && run.devices[1].rank == run.devices[0].rank + 1;
     run.ranks = every_rank ? listed : listed * std::max<std::int64_t>(run.gpus_per_process, 1);
@@ -169,8 +150,9 @@ NcclTestsRun run_of(const Json& document, std::int64_t number) {
         run.collective = plain_text(path.substr(path.rfind('/') + 1));
     }
     const Json& config = member(document, "config");
-    run.gpus_per_process = std::min<std::int64_t>(count_of(member(config, "nthreads")), 1'000'000) *
-                           std::min<std::int64_t>(count_of(member(config, "ngpus")), 1'000'000);
+    constexpr std::int64_t most = 1'000'000;
+    run.gpus_per_process =
+        count_of(member(config, "nthreads"), most) * count_of(member(config, "ngpus"), most);
     add_devices(member(config, "devices"), run);
     add_devices(member(document, "devices"), run);
     const std::int64_t version = count_of(member(document, "nccl_version"));
@@ -188,9 +170,10 @@ void add_run(const Json& document, std::int64_t number, NcclTestsLog& log) {
     NcclTestsRun run = run_of(document, number);
     std::int64_t index = 0;
     for (const Json& result : results) {
-        NcclTestsRow row = row_of(result, ++index, run.columns);
-        if (log.is_usable(row, "results without a time that agrees with its algbw", index)) {
-            run.rows.push_back(std::move(row));
+        auto row = row_of(result, ++index, run.columns);
+        if (log.is_usable(row.value_or(NcclTestsRow{}),
+                          "results without a time that agrees with its algbw", index)) {
+            run.rows.push_back(std::move(*row));
         }
     }
     if (!run.rows.empty()) {
@@ -212,7 +195,7 @@ void read_nccl_tests_json(const std::string& text, NcclTestsLog& log) {
     while (const auto document = next_document(rest)) {
         ++number;
         if (document->cut) {
-            log.skip("documents cut off, of which what is whole is taken", number);
+            log.skip("documents cut off, whose whole results are taken", number);
         }
         const Json json = parse_json(document->text, log.file);
         if (json.is_array()) {

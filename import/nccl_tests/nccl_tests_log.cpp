@@ -28,7 +28,7 @@ bool contains(std::string_view text, std::string_view part) {
     return text.find(part) != std::string_view::npos;
 }
 
-// The word after `name`, where there is one.
+// The word after `name`, or an empty one.
 std::string_view word_after(const Words& words, std::string_view name) {
     const auto found = std::find(words.begin(), words.end(), name);
     return found == words.end() || found + 1 == words.end() ? std::string_view{} : *(found + 1);
@@ -40,7 +40,7 @@ std::int64_t number_after(const Words& words, std::string_view name) {
     return number && *number > 0 && *number <= most ? *number : 0;
 }
 
-// "all_reduce_perf" of "/opt/build/all_reduce_perf", wherever it stands in the line.
+// "all_reduce_perf" of "/opt/build/all_reduce_perf", anywhere in the line.
 std::string program_in(std::string_view line) {
     constexpr std::string_view ending = "_perf";
     const std::size_t found = line.rfind(ending);
@@ -75,7 +75,7 @@ std::optional<NcclTestsDevice> read_device(const Words& words, std::string_view 
     return device;
 }
 
-// Lines that every log has and that say nothing of what was measured.
+// Lines of every log that tell nothing about the measurement.
 bool is_expected(const Words& words, std::string_view line) {
     constexpr std::array<std::string_view, 10> known{"out-of-place",     "(GB/s)",
                                                      "Using devices",    "Avg bus bandwidth",
@@ -89,16 +89,15 @@ bool is_expected(const Words& words, std::string_view line) {
                                 [&](std::string_view text) { return contains(line, text); });
 }
 
-// NCCL_DEBUG's lines, and what they say of the communicator.
+// The communicator, by the lines of NCCL_DEBUG.
 struct NcclInfo {
     std::set<std::int64_t> ranks;
     std::set<std::int64_t> nodes;
 };
 
-// mpirun --tag-output puts "[1,0]<stdout>:" before what it has read of a rank's output at once,
-// which may end in mid-row, in mid-number even: all but the first of a line's own tags go. What
-// another rank's tag begins is that rank's, and stays to be seen as such. `kept` holds the line if
-// it changes.
+// Removes all but the first of a line's own tags: mpirun --tag-output puts "[1,0]<stdout>:" before
+// each piece of a rank's output, and a piece may end within a row, even within a number. Another
+// rank's tag stays, as that rank's output follows it. `kept` holds the line if it changes.
 std::string_view without_inner_tags(std::string_view line, std::string& kept) {
     constexpr std::string_view end_of_tag = "]<stdout>:";
     const std::size_t end = line.find(end_of_tag);
@@ -107,7 +106,7 @@ std::string_view without_inner_tags(std::string_view line, std::string& kept) {
         return line;
     }
     const std::string tag(line.substr(begin, end + end_of_tag.size() - begin));
-    // Of a row whose first half has no tag of its own this one is within it, too.
+    // The first piece of a row may have no tag: then the first tag is within the row, too.
     const bool first_leads = line.find_first_not_of(spaces) == begin;
     std::size_t at = line.find(tag, first_leads ? begin + tag.size() : begin);
     if (at == std::string_view::npos) {
@@ -199,7 +198,7 @@ class TextLog {
         skip("lines of NCCL's own log", line);
     }
 
-    // What is said before a table, or in its heading.
+    // Lines before a table, and its heading.
     bool read_preamble(const TextLine& line) {
         const Words words = words_of(line.text);
         if (const auto heading = read_nccl_tests_heading(line.text)) {
@@ -284,7 +283,7 @@ class TextLog {
                              fmt::format("at most {} rows", most_rows), "more");
         }
         if (run_.rows.empty()) {
-            mentioned_.clear();  // what is mentioned from now on is the next run's
+            mentioned_.clear();  // a program named from now on is the next run's
         }
         row->line = line.number;
         run_.line = run_.line == 0 ? line.number : run_.line;
@@ -308,8 +307,8 @@ class TextLog {
     NcclTestsLog& log_;
     NcclTestsRun run_;
     NcclInfo info_;
-    std::string untagged_;   // a line without what mpirun put into it
-    std::string mentioned_;  // the program of a command line, which comes before what it prints
+    std::string untagged_;   // the line without mpirun's inner tags
+    std::string mentioned_;  // the program of the command line before the output
     std::size_t rows_ = 0;
     std::size_t devices_ = 0;
 };
@@ -324,7 +323,7 @@ void read_up_to(std::size_t size, const ByteSource& source, std::string& text) {
     }
 }
 
-// JSON begins with a bracket; so does what a launcher puts before a line, "[1,0]<stdout>:".
+// JSON begins with a bracket, but so does a launcher's tag, "[1,0]<stdout>:".
 bool begins_as_json(std::string_view text) {
     text = without_byte_order_mark(text);
     const std::size_t begin = text.find_first_not_of(spaces);
@@ -366,7 +365,7 @@ NcclTestsLog read_nccl_tests_log(const ByteSource& source, const std::string& fi
         read_nccl_tests_json(begin.substr(begin.find_first_of("{[")), log);
         return log;
     }
-    // What has been read, then the rest.
+    // The bytes read so far, then the rest.
     const auto whole = [&, at = std::size_t{0}](char* buffer, std::size_t size) mutable {
         if (at == begin.size()) {
             return source(buffer, size);

@@ -1,4 +1,4 @@
-// What nccl-tests or rccl-tests wrote: text as it stands in logs of all kinds, or the JSON of -J.
+// The output of nccl-tests or rccl-tests: text in logs of all kinds, or the JSON of -J.
 #pragma once
 
 #include <cstdint>
@@ -20,26 +20,26 @@ struct NcclTestsDevice {
     bool operator==(const NcclTestsDevice&) const = default;
 };
 
-// One program that ran once: a table, and what was said before it.
+// One run of a program: a table and the lines before it.
 struct NcclTestsRun {
-    std::int64_t line = 0;        // where it begins; of JSON the number of the document
-    std::string collective = {};  // all_reduce_perf, ...; empty: the log does not say
-    CollectiveKind kind = CollectiveKind::all_reduce;  // that is made of it, once it is imported
-    std::int64_t gpus_per_process = 0;                 // nThread x nGpus; 0: not said
+    std::int64_t line = 0;        // of its begin; in JSON the number of the document
+    std::string collective = {};  // all_reduce_perf, ...; empty: unknown
+    CollectiveKind kind = CollectiveKind::all_reduce;  // set on import
+    std::int64_t gpus_per_process = 0;                 // nThread x nGpus; 0: unknown
     std::vector<NcclTestsDevice> devices = {};
-    std::int64_t ranks = 0;       // as the device list or NCCL itself says; 0: neither does
-    std::string ranks_from = {};  // which of them did
-    std::int64_t nodes = 0;       // likewise
-    std::int64_t listed = 0;      // ranks that the device list has, which may be cut off
-    bool nodes_listed = false;    // by their names in the device list, not by NCCL itself
+    std::int64_t ranks = 0;       // by the device list or NCCL's own lines; 0: unknown
+    std::string ranks_from = {};  // their source
+    std::int64_t nodes = 0;       // 0: unknown
+    std::int64_t listed = 0;      // ranks in the device list, which may be cut off
+    bool nodes_listed = false;    // nodes are from the device list, not from NCCL's own lines
     std::string library = {};     // such as "NCCL 2.29.2"
-    std::string date = {};        // of the run, as it was printed; empty: it was not
+    std::string date = {};        // of the run, as printed; empty: it was not
     NcclTestsColumns columns = {};
     std::vector<NcclTestsRow> rows = {};
     bool operator==(const NcclTestsRun&) const = default;
 };
 
-// Lines of one kind that are not taken.
+// Lines of one kind that were skipped.
 struct SkippedLines {
     std::string what;
     std::int64_t count = 0;
@@ -56,18 +56,17 @@ struct NcclTestsLog {
 
     // Counts one line, or `count` of them.
     void skip(const std::string& what, std::int64_t line, std::int64_t count = 1);
-    // Whether something of a row can be used. Counts it, or half of it, as skipped where that
-    // cannot: `what` says why.
+    // Whether the row has a usable half. Counts an unusable row, or half of one, as skipped:
+    // `what`.
     bool is_usable(const NcclTestsRow& row, const std::string& what, std::int64_t line);
 };
 
-// In memory that does not grow with the log but for its rows, of which there may be 100,000. Throws
-// InputError, which names `file`.
+// Takes memory for the rows only, at most 100,000. Throws InputError, which names `file`.
 NcclTestsLog read_nccl_tests_log(const ByteSource& source, const std::string& file);
 
-// Adds the runs of `text`, the JSON that nccl-tests writes with -J, to a log whose `file` is set:
-// one document after another, of which the last may be cut off. Of a document only what is named
-// here is looked at; its `env` never is. Throws InputError for what is no JSON of nccl-tests.
+// Adds the runs of `text` to a log whose `file` is set: the JSON documents of nccl-tests -J, one
+// after another, the last maybe cut off. Ignores unknown keys, and never reads `env`. Throws
+// InputError for other JSON.
 void read_nccl_tests_json(const std::string& text, NcclTestsLog& log);
 
 // "2.29.2" of 22902, NCCL's number of its version; of two digits less before 2.9.

@@ -14,14 +14,9 @@ namespace {
 
 using Words = std::vector<std::string_view>;
 
-constexpr std::array<std::pair<std::string_view, DType>, 4> gradient_dtypes{
-    {{"float", DType::float32},
-     {"half", DType::float16},
-     {"bfloat16", DType::bfloat16},
-     {"double", DType::float64}}};
 constexpr std::array<std::string_view, 7> reductions{"sum", "prod", "max",   "min",
                                                      "avg", "none", "mulsum"};
-// Larger ones are no messages, and would not fit a measurement.
+// The largest message that fits a measurement.
 constexpr std::int64_t most_bytes = std::int64_t{1} << 50;
 
 bool is_among(std::span<const std::string_view> texts, std::string_view word) {
@@ -63,11 +58,11 @@ std::optional<Printed> printed_number(std::string_view word) {
     return Printed{value, 0.5 * std::pow(10.0, -decimals)};
 }
 
-// What stands in a column of numbers: one, or why there is none.
+// The content of a column of numbers.
 struct Cell {
     std::optional<Printed> number;  // none: N/A, nan, inf
     bool whole = false;             // without point or exponent
-    bool starred = false;           // how old versions mark a wrong result
+    bool starred = false;           // the mark of a wrong result in old versions
 };
 
 std::optional<Cell> read_cell(std::string_view word) {
@@ -87,10 +82,24 @@ std::optional<Cell> read_cell(std::string_view word) {
 
 // --- halves ---
 
-bool says_wrong(const Cell& cell) {
-    // New versions print the number of wrong elements (nan: it was not counted, as N/A), old ones
-    // the largest error, marked where it is too large.
-    return cell.starred || (cell.number && cell.number->value >= 1);
+// Whether algbw is bytes over time, within the printed digits. With -C, whether launching took no
+// longer than the whole.
+bool agrees(const NcclTestsHalf& half, std::int64_t bytes, bool cpu_time) {
+    const Printed& time = half.time_us;
+    if (!can_be_measured(time.value) || half.algbw.value < 0 || half.busbw.value < 0) {
+        return false;
+    }
+    constexpr double slack = 2e-3;  // some versions compute in single precision
+    const double bus_over_alg = 2;  // the most of any collective
+    if (half.busbw.lowest() > bus_over_alg * (1 + slack) * half.algbw.highest()) {
+        return false;
+    }
+    // 1 GB/s is 1000 bytes per us.
+    const double gigabytes = static_cast<double>(bytes) / 1e3;
+    const double shortest = std::max(time.lowest(), 1e-9);
+    const double highest = gigabytes / shortest * (1 + slack) + half.algbw.half_unit;
+    const double lowest = gigabytes / time.highest() * (1 - slack) - half.algbw.half_unit;
+    return half.algbw.value <= highest && (cpu_time || half.algbw.value >= lowest);
 }
 
 struct Layout {
@@ -107,7 +116,7 @@ std::optional<NcclTestsHalf> half_at(const std::vector<Cell>& cells, const Layou
                                      std::size_t index) {
     const std::size_t begin = layout.begin(index);
     const std::size_t numbers = 3;
-    // The last column of a line that was cut off may be cut too.
+    // A half whose last column is missing was cut off, maybe within a number.
     if (cells.size() < begin + std::min(layout.stride, numbers + 1)) {
         return std::nullopt;
     }
@@ -119,7 +128,12 @@ std::optional<NcclTestsHalf> half_at(const std::vector<Cell>& cells, const Layou
     NcclTestsHalf half{.time_us = *cells[begin].number,
                        .algbw = *cells[begin + 1].number,
                        .busbw = *cells[begin + 2].number};
-    half.wrong = layout.stride > numbers && says_wrong(cells[begin + numbers]);
+    if (layout.stride > numbers) {
+        // New versions print the number of wrong elements (nan or N/A: not counted), old ones the
+        // largest error, with a star where it is too large.
+        const Cell& wrong = cells[begin + numbers];
+        half.wrong = wrong.starred || (wrong.number && wrong.number->value >= 1);
+    }
     return half;
 }
 
@@ -141,7 +155,7 @@ Reading read_halves(const std::vector<Cell>& cells, const Layout& layout, std::i
         if (half && agrees(*half, bytes, columns.cpu_time)) {
             reading.halves.push_back(*half);
         } else {
-            // A run that only measures in place prints one half.
+            // A run that measures in place only prints one half.
             reading.incomplete =
                 reading.incomplete || index == 0 || cells.size() != layout.begin(1);
         }
@@ -168,7 +182,7 @@ Reading best_reading(const std::vector<Cell>& cells, std::int64_t bytes,
 
 // --- columns that ran into each other ---
 
-// All ways to read a word with several points as that many numbers, each with up to three decimals.
+// All ways to split a word with several points into as many numbers of up to three decimals.
 void split_numbers(std::string_view word, Words& taken, std::vector<Words>& ways) {
     constexpr std::size_t most_ways = 64;
     const std::size_t dot = word.find('.');
@@ -187,7 +201,7 @@ void split_numbers(std::string_view word, Words& taken, std::vector<Words>& ways
          ++decimals) {
         const std::size_t end = dot + 1 + decimals;
         if (word[end] == '0' && end + 1 != next) {
-            continue;  // no number begins so
+            continue;  // no number begins with 0 and a digit
         }
         taken.push_back(word.substr(0, end));
         split_numbers(word.substr(end), taken, ways);
@@ -195,7 +209,8 @@ void split_numbers(std::string_view word, Words& taken, std::vector<Words>& ways
     }
 }
 
-// The words with the first one that ran together taken apart, in every way; none where none did.
+// The words with the first run-together word taken apart, in every way; nothing without such a
+// word.
 std::vector<Words> taken_apart(const Words& words) {
     const auto ran_together = std::ranges::find_if(words, [](std::string_view word) {
         return std::ranges::count(word, '.') > 1 &&
@@ -237,8 +252,8 @@ bool looks_like_date(std::string_view word) {
     return word.size() == length && word[4] == '-' && word[7] == '-' && is_digit(word[0]);
 }
 
-// A row with its size and count: the two words before the type, or one where they ran into each
-// other: an all-reduce's size is its count times that of an element.
+// A row with its size and count: the two words before the type, or one word that an all-reduce's
+// rule takes apart: the size is the count times an element's.
 std::optional<NcclTestsRow> row_of_size(const Words& words, std::size_t type,
                                         std::int64_t element) {
     const auto bounded = [](std::optional<std::int64_t> n) { return n && *n <= most_bytes; };
@@ -261,7 +276,7 @@ std::optional<NcclTestsRow> row_of_size(const Words& words, std::size_t type,
     return std::nullopt;
 }
 
-// The words as they stand, or taken apart where more of them then agrees with itself.
+// The words as they are, or taken apart where more halves then agree with themselves.
 Reading read_words(Words words, const NcclTestsColumns& columns, std::int64_t bytes) {
     Reading reading = best_reading(cells_of(words), bytes, columns);
     for (bool better = true; better && reading.halves.size() < 2;) {
@@ -331,34 +346,10 @@ std::int64_t nccl_element_bytes(std::string_view dtype) {
     return found == sizes.end() ? 0 : found->second;
 }
 
-std::optional<DType> nccl_gradient_dtype(std::string_view dtype) {
-    const auto* const found =
-        std::ranges::find(gradient_dtypes, dtype, [](const auto& named) { return named.first; });
-    return found == gradient_dtypes.end() ? std::nullopt : std::optional(found->second);
-}
-
 bool can_be_measured(double us) {
     constexpr double longest_us = 8e11;
     constexpr double shortest_us = 1e-3;
     return us >= shortest_us && us <= longest_us;
-}
-
-bool agrees(const NcclTestsHalf& half, std::int64_t bytes, bool cpu_time) {
-    const Printed& time = half.time_us;
-    if (!can_be_measured(time.value) || half.algbw.value < 0 || half.busbw.value < 0) {
-        return false;
-    }
-    constexpr double slack = 2e-3;  // some versions compute in single precision
-    const double bus_over_alg = 2;  // more than that no collective has
-    if (half.busbw.lowest() > bus_over_alg * (1 + slack) * half.algbw.highest()) {
-        return false;
-    }
-    // 1 GB/s is 1000 bytes per us.
-    const double gigabytes = static_cast<double>(bytes) / 1e3;
-    const double shortest = std::max(time.lowest(), 1e-9);
-    const double highest = gigabytes / shortest * (1 + slack) + half.algbw.half_unit;
-    const double lowest = gigabytes / time.highest() * (1 - slack) - half.algbw.half_unit;
-    return half.algbw.value <= highest && (cpu_time || half.algbw.value >= lowest);
 }
 
 std::optional<NcclTestsColumns> read_nccl_tests_heading(std::string_view line) {

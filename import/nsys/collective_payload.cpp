@@ -12,7 +12,7 @@
 namespace bucketwise {
 namespace {
 
-// NCCL's names of them, in all versions that have any.
+// The names that all versions of NCCL with payloads use.
 std::optional<PayloadField> field_named(std::string_view name) {
     constexpr std::array<std::pair<std::string_view, PayloadField>, 4> names{
         {{"Message size [bytes]", PayloadField::bytes},
@@ -39,63 +39,22 @@ void set(PayloadField field, std::uint64_t value, CollectivePayload& payload) {
                                     : payload.rank) = number;
 }
 
-// Wherever in the text they stand, as numbers or as texts of them, which depends on the version.
-class PayloadHandler : public nlohmann::json_sax<nlohmann::json> {
-  public:
-    [[nodiscard]] bool any() const { return any_; }
-    [[nodiscard]] const CollectivePayload& payload() const { return payload_; }
-
-    bool null() override { return true; }
-    bool boolean(bool /*value*/) override { return true; }
-    bool number_integer(number_integer_t value) override {
-        return value < 0 || take(static_cast<std::uint64_t>(value));
+// A number, or the text of one, which depends on NCCL's version.
+std::optional<std::uint64_t> number_in(const nlohmann::json& value) {
+    if (value.is_number_unsigned()) {
+        return value.get<std::uint64_t>();
     }
-    bool number_unsigned(number_unsigned_t value) override { return take(value); }
-    bool number_float(number_float_t /*value*/, const string_t& /*text*/) override { return true; }
-    bool string(string_t& value) override {
-        const bool is_hex = value.starts_with("0x");
-        std::uint64_t number = 0;
-        const char* const end = value.data() + value.size();
-        const auto [last, error] =
-            std::from_chars(value.data() + (is_hex ? 2 : 0), end, number, is_hex ? 16 : 10);
-        return error != std::errc{} || last != end || take(number);
+    if (!value.is_string()) {
+        return std::nullopt;
     }
-    bool binary(binary_t& /*value*/) override { return true; }
-    bool start_object(std::size_t /*size*/) override { return open(); }
-    bool key(string_t& value) override {
-        field_ = field_named(value);
-        return true;
-    }
-    bool end_object() override { return close(); }
-    bool start_array(std::size_t /*size*/) override { return open(); }
-    bool end_array() override { return close(); }
-    bool parse_error(std::size_t /*position*/, const std::string& /*token*/,
-                     const nlohmann::detail::exception& /*error*/) override {
-        return false;
-    }
-
-  private:
-    bool open() {
-        constexpr int deepest = 20;
-        return ++depth_ <= deepest;
-    }
-    bool close() {
-        --depth_;
-        return true;
-    }
-    bool take(std::uint64_t value) {
-        if (field_) {
-            set(*field_, value, payload_);
-            any_ = true;
-        }
-        return true;
-    }
-
-    int depth_ = 0;
-    std::optional<PayloadField> field_;
-    CollectivePayload payload_;
-    bool any_ = false;
-};
+    const auto& text = value.get_ref<const std::string&>();
+    const bool is_hex = text.starts_with("0x");
+    std::uint64_t number = 0;
+    const char* const end = text.data() + text.size();
+    const auto [last, error] =
+        std::from_chars(text.data() + (is_hex ? 2 : 0), end, number, is_hex ? 16 : 10);
+    return error == std::errc{} && last == end ? std::optional(number) : std::nullopt;
+}
 
 std::uint64_t number_at(std::string_view bytes, std::size_t offset, std::size_t size) {
     std::uint64_t value = 0;
@@ -103,8 +62,8 @@ std::uint64_t number_at(std::string_view bytes, std::size_t offset, std::size_t 
     return value;
 }
 
-// By NVTX's number of a type (nvtx3/nvToolsExtPayload.h): those of 4 bytes that are NCCL's ranks
-// and those of 8 that are its sizes and identifiers. 0: another.
+// By NVTX's number of a type (nvtx3/nvToolsExtPayload.h): 4 bytes for NCCL's ranks, 8 for its sizes
+// and identifiers; 0: another type.
 std::size_t size_of_type(std::int64_t type) {
     constexpr std::array<std::int64_t, 4> of_four{5, 6, 15, 16};              // int, int32_t
     constexpr std::array<std::int64_t, 7> of_eight{7, 8, 9, 10, 17, 18, 22};  // long, size_t
@@ -139,9 +98,27 @@ PayloadSchemas payload_schemas(ExportDatabase& database) {
 }
 
 std::optional<CollectivePayload> payload_of_json(std::string_view text) {
-    PayloadHandler handler;
-    nlohmann::json::sax_parse(text.begin(), text.end(), &handler);
-    return handler.any() ? std::optional(handler.payload()) : std::nullopt;
+    constexpr std::size_t longest = 10'000;  // so not nested too deeply, either
+    if (text.size() > longest) {
+        return std::nullopt;
+    }
+    const nlohmann::json json = nlohmann::json::parse(text, nullptr, false);
+    if (!json.is_structured()) {
+        return std::nullopt;
+    }
+    const nlohmann::json flat = json.flatten();
+    CollectivePayload payload;
+    bool any = false;
+    // Members stand at any depth.
+    for (const auto& [pointer, value] : flat.items()) {
+        const auto field = field_named(std::string_view(pointer).substr(pointer.rfind('/') + 1));
+        const auto number = number_in(value);
+        if (field && number) {
+            set(*field, *number, payload);
+            any = true;
+        }
+    }
+    return any ? std::optional(payload) : std::nullopt;
 }
 
 // A header of 32 bytes (domain and schema, each with 4 bytes to spare; the payload's size and all

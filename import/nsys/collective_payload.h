@@ -1,7 +1,6 @@
-// What NCCL says of a call beside the name of its NVTX range: the payload that
-// src/include/nvtx_payload_schemas.h of NCCL defines, as Nsight Systems exports it. That is JSON
-// (jsonText), or the bytes with a schema beside them (binaryData, NVTX_PAYLOAD_SCHEMA_ENTRIES;
-// exported with --include-blobs=true).
+// The payload that NCCL adds to the NVTX range of a call (src/include/nvtx_payload_schemas.h of
+// NCCL), as Nsight Systems exports it: as JSON (jsonText), or as bytes with a schema
+// (binaryData, NVTX_PAYLOAD_SCHEMA_ENTRIES; exported with --include-blobs=true).
 #pragma once
 
 #include <cstdint>
@@ -18,7 +17,7 @@ namespace bucketwise {
 struct CollectivePayload {
     std::int64_t bytes = -1;         // that a rank sends; -1: not said
     std::uint64_t communicator = 0;  // 0: not said
-    std::int64_t ranks = -1;         // of a new communicator, likewise
+    std::int64_t ranks = -1;         // of a new communicator; -1: not said
     std::int64_t rank = -1;
 };
 
@@ -36,7 +35,7 @@ using PayloadSchemas = std::map<std::pair<std::int64_t, std::int64_t>, std::vect
 
 PayloadSchemas payload_schemas(ExportDatabase& database);
 
-// None where it says none of these.
+// Nothing if no field is there.
 std::optional<CollectivePayload> payload_of_json(std::string_view text);
 std::optional<CollectivePayload> payload_of_bytes(std::string_view bytes,
                                                   const PayloadSchemas& schemas);

@@ -24,6 +24,8 @@ constexpr std::int64_t instructions_for_schema = 2'000'000;
 constexpr std::int64_t instructions_a_row = 200;
 constexpr std::int64_t instructions_a_look = 1'000;
 
+constexpr std::size_t header_bytes = 100;
+
 // Without a lock around every value.
 constexpr int of_one_thread = SQLITE_OPEN_NOMUTEX;
 
@@ -41,21 +43,18 @@ std::string sql_name(std::string_view name) {
     return text + "\"";
 }
 
-// As SQLite's URIs take a path, which may have any characters.
+// A path may have any characters. Immutable: neither locked nor recovered, so that nothing is ever
+// written beside it.
 std::string uri_of(const std::string& path) {
     std::string uri = "file:";
     for (const char c : path) {
-        const auto byte = static_cast<unsigned char>(c);
-        const bool plain = (byte >= '0' && byte <= '9') || (byte >= 'A' && byte <= 'Z') ||
-                           (byte >= 'a' && byte <= 'z') || c == '/' || c == '.' || c == '_' ||
-                           c == '-';
-        uri += plain ? std::string(1, c) : fmt::format("%{:02X}", byte);
+        uri += c == '%' || c == '?' || c == '#' ? fmt::format("%{:02X}", c) : std::string(1, c);
     }
-    // Immutable: neither locked nor recovered, so that nothing is ever written beside it.
     return uri + "?mode=ro&immutable=1";
 }
 
-// By its header: a database of so many pages is as long, or was cut off.
+// SQLite takes a file whose last pages are missing if nothing that is read lies there. The header
+// counts the pages.
 void refuse_cut_off(const std::string& name, std::string_view header, std::uint64_t bytes) {
     const auto number = [&](std::size_t at, std::size_t size) {
         std::uint64_t value = 0;
@@ -64,7 +63,6 @@ void refuse_cut_off(const std::string& name, std::string_view header, std::uint6
         }
         return value;
     };
-    constexpr std::size_t header_bytes = 100;
     if (header.size() < header_bytes || !header.starts_with("SQLite format 3")) {
         return;  // SQLite says what it is
     }
@@ -77,7 +75,7 @@ void refuse_cut_off(const std::string& name, std::string_view header, std::uint6
 }
 
 std::string header_of_file(const std::string& path) {
-    std::string header(100, '\0');
+    std::string header(header_bytes, '\0');
     std::ifstream stream(path, std::ios::binary);
     stream.read(header.data(), static_cast<std::streamsize>(header.size()));
     header.resize(static_cast<std::size_t>(stream.gcount()));
@@ -90,7 +88,7 @@ bool has_content(const std::string& path) {
     return !error && size > 0;
 }
 
-// What such a file holds is not in the database yet, or must not stay in it.
+// Changes in such a file are not in the database yet, or must be undone.
 void refuse_unfinished(const std::string& path) {
     for (const char* const suffix : {"-wal", "-journal"}) {
         if (has_content(path + suffix)) {
@@ -106,7 +104,7 @@ void refuse_unfinished(const std::string& path) {
 
 // --- rows ---
 
-void ExportRows::Finalize::operator()(sqlite3_stmt* statement) const {
+void FinalizeStatement::operator()(sqlite3_stmt* statement) const {
     sqlite3_finalize(statement);
 }
 
@@ -123,12 +121,7 @@ ExportRows::ExportRows(ExportDatabase& database, std::string table,
         list += (list.empty() ? "" : ", ") + (found ? sql_name(column) : "NULL");
     }
     const std::string query = "SELECT " + list + " FROM main." + sql_name(table_) + " NOT INDEXED";
-    sqlite3_stmt* statement = nullptr;
-    if (sqlite3_prepare_v2(database_.handle_.get(), query.c_str(), -1, &statement, nullptr) !=
-        SQLITE_OK) {
-        database_.fail(table_);
-    }
-    statement_.reset(statement);
+    statement_ = database_.prepared(query, table_);
 }
 
 bool ExportRows::next() {
@@ -143,7 +136,8 @@ bool ExportRows::next() {
     if (result != SQLITE_ROW) {
         database_.fail(table_);
     }
-    database_.count_row(table_, ++row_);
+    database_.count_row();
+    ++row_;
     return true;
 }
 
@@ -230,7 +224,7 @@ ExportDatabase ExportDatabase::of_file(const std::string& path) {
 }
 
 ExportDatabase ExportDatabase::of_bytes(std::string_view bytes, const std::string& name) {
-    refuse_cut_off(name, bytes.substr(0, 100), bytes.size());
+    refuse_cut_off(name, bytes.substr(0, header_bytes), bytes.size());
     sqlite3* handle = nullptr;
     const int result = sqlite3_open_v2(
         ":memory:", &handle, SQLITE_OPEN_READWRITE | SQLITE_OPEN_MEMORY | of_one_thread, nullptr);
@@ -255,7 +249,7 @@ ExportDatabase ExportDatabase::of_bytes(std::string_view bytes, const std::strin
     return database;
 }
 
-// What a schema may do by itself is switched off; texts and rows have a longest.
+// Switches off all that a schema may do by itself, and bounds texts and rows.
 void ExportDatabase::distrust() {
     sqlite3* const handle = handle_.get();
     sqlite3_db_config(handle, SQLITE_DBCONFIG_DEFENSIVE, 1, nullptr);
@@ -282,11 +276,7 @@ void ExportDatabase::find_tables() {
     // Virtual tables have no page of their own.
     constexpr const char* query =
         "SELECT name FROM sqlite_master WHERE type = 'table' AND rootpage > 0";
-    sqlite3_stmt* statement = nullptr;
-    if (sqlite3_prepare_v2(handle_.get(), query, -1, &statement, nullptr) != SQLITE_OK) {
-        fail("");
-    }
-    const std::unique_ptr<sqlite3_stmt, ExportRows::Finalize> tables(statement);
+    const SqlStatement tables = prepared(query, "");
     constexpr std::size_t most_tables = 10'000;
     int result = SQLITE_ROW;
     while ((result = sqlite3_step(tables.get())) == SQLITE_ROW) {
@@ -309,33 +299,24 @@ ExportRows ExportDatabase::rows(const std::string& table, std::span<const char* 
     return ExportRows(*this, table, columns);
 }
 
-// Rows are numbered by rising numbers, so that the last one's says about how many there are.
+// Numbers of rows rise, so the last one is about how many there are.
 void ExportDatabase::expect_rows_of(std::span<const char* const> tables) {
     for (const char* const table : tables) {
-        sqlite3_stmt* statement = nullptr;
-        if (!has(table)) {
-            continue;
-        }
-        const std::string query = std::string("SELECT max(rowid) FROM main.") + sql_name(table);
-        if (sqlite3_prepare_v2(handle_.get(), query.c_str(), -1, &statement, nullptr) ==
-            SQLITE_OK) {
-            const std::unique_ptr<sqlite3_stmt, ExportRows::Finalize> last(statement);
-            if (sqlite3_step(last.get()) == SQLITE_ROW) {
-                rows_expected_ +=
-                    std::clamp<std::int64_t>(sqlite3_column_int64(last.get(), 0), 0, most_rows_);
-            }
+        if (has(table)) {
+            const SqlStatement last =
+                prepared(std::string("SELECT max(rowid) FROM main.") + sql_name(table), table);
+            rows_expected_ +=
+                sqlite3_step(last.get()) == SQLITE_ROW
+                    ? std::clamp<std::int64_t>(sqlite3_column_int64(last.get(), 0), 0, most_rows_)
+                    : 0;
         }
     }
 }
 
-// Those that an expression makes are not among them.
+// Without those that an expression makes.
 std::vector<std::string> ExportDatabase::columns_of(const std::string& table) {
     const std::string query = "PRAGMA main.table_info(" + sql_name(table) + ")";
-    sqlite3_stmt* statement = nullptr;
-    if (sqlite3_prepare_v2(handle_.get(), query.c_str(), -1, &statement, nullptr) != SQLITE_OK) {
-        fail(table);
-    }
-    const std::unique_ptr<sqlite3_stmt, ExportRows::Finalize> info(statement);
+    const SqlStatement info = prepared(query, table);
     std::vector<std::string> columns;
     while (sqlite3_step(info.get()) == SQLITE_ROW) {
         const auto* const text = sqlite3_column_text(info.get(), 1);
@@ -346,20 +327,29 @@ std::vector<std::string> ExportDatabase::columns_of(const std::string& table) {
     return columns;
 }
 
-// Pages that lead to one another in circles would have rows without end.
-void ExportDatabase::count_row(const std::string& table, std::int64_t row) {
-    if (row > most_rows_) {
-        throw InputError(name_, "/" + table, "as many rows as fit into the file", "more");
-    }
+void ExportDatabase::count_row() {
     constexpr std::int64_t rows_between_reports = 50'000;
     if (++rows_done_ % rows_between_reports == 0 && progress_) {
         progress_(rows_done_, rows_expected_);
     }
 }
 
+SqlStatement ExportDatabase::prepared(const std::string& query, const std::string& table) const {
+    sqlite3_stmt* statement = nullptr;
+    if (sqlite3_prepare_v2(handle_.get(), query.c_str(), -1, &statement, nullptr) != SQLITE_OK) {
+        fail(table);
+    }
+    return SqlStatement(statement);
+}
+
 void ExportDatabase::fail(const std::string& table) const {
+    const std::string place = table.empty() ? "" : "/" + table;
+    if (sqlite3_errcode(handle_.get()) == SQLITE_INTERRUPT) {
+        // Pages that lead to one another in circles have rows without end.
+        throw InputError(name_, place, "as many rows as fit into the file", "more");
+    }
     constexpr std::size_t longest = 200;
-    throw InputError(name_, table.empty() ? "" : "/" + table, what_is_expected,
+    throw InputError(name_, place, what_is_expected,
                      plain_text(sqlite3_errmsg(handle_.get()), longest));
 }
 

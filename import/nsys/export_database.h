@@ -22,18 +22,23 @@ using RowProgress = std::function<void(std::int64_t done, std::int64_t all)>;
 
 class ExportDatabase;
 
+struct FinalizeStatement {
+    void operator()(sqlite3_stmt* statement) const;
+};
+using SqlStatement = std::unique_ptr<sqlite3_stmt, FinalizeStatement>;
+
 // The rows of a table, one after another, as they are stored.
 class ExportRows {
   public:
     // False at the end. Throws InputError where the table is damaged.
     bool next();
 
-    // By the place among the columns that were asked for. None: the table has no such column, or
-    // the row no number there.
+    // By the place among the columns that were asked for. Nothing: the table has no such column, or
+    // the row has no number there.
     [[nodiscard]] std::optional<std::int64_t> number(std::size_t column) const;
     // Empty where there is none; until the next row.
     [[nodiscard]] std::string_view text(std::size_t column) const;
-    // Likewise, of a text or a blob.
+    // The same for a text or a blob.
     [[nodiscard]] std::string_view bytes(std::size_t column) const;
 
     // Throws InputError for what is no number.
@@ -44,16 +49,12 @@ class ExportRows {
 
   private:
     friend class ExportDatabase;
-    struct Finalize {
-        void operator()(sqlite3_stmt* statement) const;
-    };
-
     ExportRows(ExportDatabase& database, std::string table, std::span<const char* const> columns);
 
     ExportDatabase& database_;
     std::string table_;
     std::vector<std::string> columns_;
-    std::unique_ptr<sqlite3_stmt, Finalize> statement_;
+    SqlStatement statement_;
     std::int64_t row_ = -1;
 };
 
@@ -74,7 +75,7 @@ class ExportDatabase {
     ExportRows rows(const std::string& table, std::span<const char* const> columns);
 
     void report_to(RowProgress progress) { progress_ = std::move(progress); }
-    // What rows() of these tables will have, at most.
+    // For progress: rows() of these tables are read.
     void expect_rows_of(std::span<const char* const> tables);
 
   private:
@@ -87,12 +88,13 @@ class ExportDatabase {
     void distrust();
     void find_tables();
     [[nodiscard]] std::vector<std::string> columns_of(const std::string& table);
-    void count_row(const std::string& table, std::int64_t row);
+    void count_row();
+    [[nodiscard]] SqlStatement prepared(const std::string& query, const std::string& table) const;
     [[noreturn]] void fail(const std::string& table) const;
 
     std::string name_;
     std::int64_t most_rows_;  // that fit into a database of this size
-    // What SQLite may still do; it holds the address.
+    // Steps of work left to SQLite, which holds the address.
     std::unique_ptr<std::int64_t> instructions_left_;
     std::unique_ptr<sqlite3, Close> handle_;
     std::vector<std::string> tables_;

@@ -6,7 +6,8 @@
 
 #include <fmt/format.h>
 
-#include "import/nsys/range_text.h"
+#include "import/source/plain_text.h"
+#include "import/trace/shape_text.h"
 #include "import/trace/trace.h"
 #include "sim/base/error.h"
 
@@ -61,61 +62,65 @@ LoopMark loop_mark_of(const std::string& repeated) {
     return any ? LoopMark::like_step : LoopMark::none;
 }
 
-}  // namespace
-
-void KeptBytes::hold(std::size_t bytes) {
-    held_ += bytes;
-    if (held_ > most_trace_bytes) {
-        throw InputError(file_, "",
-                         fmt::format("events of training steps that take at most {} MB (record "
-                                     "fewer steps: nsys profile --capture-range=cudaProfilerApi)",
-                                     most_trace_bytes / 1'000'000),
-                         "more");
+// One name for all ranges that a loop marks: in lower case, without numbers. "Step 3" and "step_4"
+// are "step", "ProfilerStep#7" is "profilerstep".
+std::string repeated_name(std::string_view name) {
+    std::string plain;
+    for (const char c : name) {
+        if (std::string_view("0123456789#:=()[]/ _-").find(c) == std::string_view::npos) {
+            plain += lower_letter(c);
+        } else if (!plain.empty() && plain.back() != ' ') {
+            plain += ' ';
+        }
     }
+    if (plain.ends_with(' ')) {
+        plain.pop_back();
+    }
+    return plain;
 }
+
+}  // namespace
 
 ExportNames::ExportNames(ExportDatabase& database, const std::string& step_range, KeptBytes& kept)
     : kept_(kept), requested_(repeated_name(step_range)) {
     constexpr std::array<const char*, 2> columns{"id", "value"};
+    constexpr std::size_t entry_bytes = 60;
     ExportRows rows = database.rows("StringIds", columns);
-    bool sorted = true;
     while (rows.next()) {
         if (const std::optional<std::int64_t> id = rows.number(0)) {
-            const NamedText text = text_of(rows.text(1));
-            sorted &= texts_.empty() || texts_.back().id <= *id;
-            kept_.hold(sizeof(NumberedText));
-            texts_.push_back({*id, text.elements, text.name, text.of_operation});
+            kept_.hold(entry_bytes);
+            texts_.emplace(*id, text_of(rows.text(1)));
         }
-    }
-    if (!sorted) {
-        std::ranges::stable_sort(texts_, {}, &NumberedText::id);
     }
 }
 
 NamedText ExportNames::text_of(std::optional<std::int64_t> id) const {
-    if (!id || texts_.empty()) {
-        return {};
-    }
-    // Mostly they are numbered without gaps.
-    const std::int64_t first = texts_.front().id;
-    const auto guess = static_cast<std::uint64_t>(*id) - static_cast<std::uint64_t>(first);
-    auto found = texts_.begin();
-    if (guess < texts_.size() && texts_[guess].id == *id) {
-        found += static_cast<std::ptrdiff_t>(guess);
-    } else {
-        found = std::ranges::lower_bound(texts_, *id, {}, &NumberedText::id);
-    }
-    return found == texts_.end() || found->id != *id
-               ? NamedText{}
-               : NamedText{found->name, found->elements, found->of_operation};
+    const auto found = id ? texts_.find(*id) : texts_.end();
+    return found == texts_.end() ? NamedText{} : found->second;
 }
 
+// PyTorch's emit_nvtx appends to the name of an operation: "aten::mul, seq = 12, op_id = 340, sizes
+// =
+// [[64, 3], []]" (getNvtxStr() in torch/csrc/profiler/util.cpp).
 NamedText ExportNames::text_of(std::string_view text) {
-    const RangeText range = range_text(text);
+    constexpr std::size_t longest_name = 1'000;
+    constexpr std::string_view sizes = ", sizes = [";
+    NamedText named;
+    std::size_t end = std::min(text.find(sizes), text.size());
+    ShapeElements elements;
+    if (end < text.size()) {
+        elements = elements_of_shapes(text.substr(end + sizes.size() - 1));
+    }
+    for (const std::string_view appended : {", seq = ", ", op_id = "}) {
+        const std::size_t at = text.find(appended);
+        end = std::min(end, at);
+        named.of_operation |= at != std::string_view::npos;
+    }
+    const std::string_view name = text.substr(0, std::min(end, longest_name));
+    named.name = interned(name);
     // Several tensors at once, whose sizes count together.
-    const bool of_list = range.name.starts_with("c10d::allreduce");
-    return {interned(range.name), of_list ? range.all_elements : range.elements,
-            range.of_operation};
+    named.elements = name.starts_with("c10d::allreduce") ? elements.all : elements.first;
+    return named;
 }
 
 std::int32_t ExportNames::interned(std::string_view text) {

@@ -1,4 +1,4 @@
-// The texts of an export, each kept once and without what numbers it, and what they say.
+// The texts of an export, each kept once and without its number.
 #pragma once
 
 #include <cstddef>
@@ -8,27 +8,14 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
-#include <vector>
 
 #include "import/nsys/export_database.h"
 #include "import/trace/event_kind.h"
+#include "import/trace/trace_builder.h"
 
 namespace bucketwise {
 
-// What all that is kept of an export takes, to the bound of a trace.
-class KeptBytes {
-  public:
-    explicit KeptBytes(std::string file) : file_(std::move(file)) {}
-
-    // Throws InputError where it is too much.
-    void hold(std::size_t bytes);
-
-  private:
-    std::string file_;
-    std::size_t held_ = 0;
-};
-
-// What a range of the user's marks, by its name alone: the surest first.
+// The part of a loop that a range of the user's marks, by its name alone: the surest first.
 enum class LoopMark : std::uint8_t {
     none,
     profiler_step,  // ProfilerStep#N
@@ -42,7 +29,7 @@ struct ExportName {
     std::optional<TraceEventKind> kind = {};     // as a range of the host
     std::optional<TraceEventKind> runtime = {};  // as a call of CUDA
     LoopMark loop = LoopMark::none;
-    std::string repeated = {};  // of what marks steps, or may
+    std::string repeated = {};  // of marks of steps, sure or not
     bool is_function = false;   // "aten::mm", as PyTorch's operations are called
     bool is_collective_kernel = false;
     bool is_backward = false;  // a range of the user's around it
@@ -71,13 +58,6 @@ class ExportNames {
     [[nodiscard]] bool are_steps_named() const { return !requested_.empty(); }
 
   private:
-    struct NumberedText {
-        std::int64_t id = 0;
-        std::int64_t elements = -1;
-        std::int32_t name = -1;
-        bool of_operation = false;
-    };
-
     std::int32_t interned(std::string_view text);
     [[nodiscard]] LoopMark loop_mark(const std::string& name, const std::string& repeated) const;
 
@@ -85,7 +65,7 @@ class ExportNames {
     std::string requested_;  // repeated name
     std::deque<ExportName> names_;
     std::unordered_map<std::string_view, std::int32_t> numbers_;
-    std::vector<NumberedText> texts_;  // by rising id
+    std::unordered_map<std::int64_t, NamedText> texts_;  // by id
 };
 
 }  // namespace bucketwise

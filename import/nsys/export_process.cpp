@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "sim/base/error.h"
+
 namespace bucketwise {
 
 std::int32_t HostThread::innermost(std::int64_t at_ns) const {
@@ -59,9 +61,26 @@ std::int32_t ExportProcess::thread_number(std::int64_t global_id) {
     const auto number = static_cast<std::int32_t>(threads.size());
     const auto [found, is_new] = thread_numbers.emplace(global_id, number);
     if (is_new) {
+        constexpr std::size_t thread_bytes = 300;
+        kept.hold(thread_bytes);
         threads.push_back({.label = fmt::format("{}", global_id)});
     }
     return found->second;
+}
+
+std::int64_t ExportProcess::device() const {
+    constexpr std::int64_t least_share = 20;  // a twentieth; less is no part of its steps
+    const auto busiest =
+        std::ranges::max_element(device_ns, {}, [](const auto& entry) { return entry.second; });
+    for (const auto& [other, ns] : device_ns) {
+        if (other != busiest->first && ns > busiest->second / least_share) {
+            throw InputError(file, "/CUPTI_ACTIVITY_KIND_KERNEL",
+                             "one GPU for each process (DistributedDataParallel)",
+                             fmt::format("process {} with kernels on GPUs {} and {}", id & 0xffffff,
+                                         busiest->first, other));
+        }
+    }
+    return busiest->first;
 }
 
 const LaunchCall* ExportProcess::launch_of(std::int64_t correlation) const {

@@ -1,5 +1,5 @@
-// What an export has of one process, on its way to a trace: ranges and calls of its host threads,
-// and what they gave the device to do.
+// One process of an export on its way to a trace: ranges and calls of its host threads, and the
+// work that they gave the device.
 #pragma once
 
 #include <cstddef>
@@ -40,16 +40,17 @@ struct CollectiveLaunch {
     std::int64_t device_ns = 0;  // that it ran
     std::int64_t stream = 0;
     std::int32_t name = 0;  // of the kernel
-    // What notes say of it.
+    // As notes say.
     std::int64_t bytes = -1;
     std::uint64_t communicator = 0;
 };
 
 struct HostThread {
     std::string label;
+    std::int64_t first_range = 0;            // number of its first range, over all threads
     std::vector<HostRange> ranges = {};      // by rising begin, of equal ones the longer first
-    std::vector<CollectiveNote> notes = {};  // likewise
-    std::vector<CollectiveLaunch> collectives = {};  // likewise
+    std::vector<CollectiveNote> notes = {};  // the same
+    std::vector<CollectiveLaunch> collectives = {};  // the same
 
     // The innermost range at a time; -1: none.
     [[nodiscard]] std::int32_t innermost(std::int64_t at_ns) const;
@@ -93,10 +94,12 @@ struct LoopRange {
 };
 
 struct ExportProcess {
-    ExportProcess(std::int64_t process_id, std::string file)
-        : id(process_id), builder(std::move(file)) {}
+    ExportProcess(std::int64_t process_id, const std::string& name, KeptBytes& kept_bytes)
+        : id(process_id), file(name), kept(kept_bytes), builder(name, kept_bytes) {}
 
     std::int64_t id;
+    std::string file;
+    KeptBytes& kept;
     TraceBuilder builder;
     std::vector<HostThread> threads = {};
     std::unordered_map<std::int64_t, std::int32_t> thread_numbers = {};
@@ -114,11 +117,24 @@ struct ExportProcess {
     std::int64_t gradients = 0;                           // that became ready, by ranges
     std::map<std::uint64_t, std::int64_t> ranks_of = {};  // by communicator
     std::int64_t rows = 0;
+    bool reduces = false;  // kernels of NCCL ran
 
     std::int32_t thread_number(std::int64_t global_id);
     [[nodiscard]] bool in_window(std::int64_t ns) const {
         return all_steps || (ns >= window_begin_ns && ns < window_end_ns);
     }
+    // An event of a thread of the host.
+    [[nodiscard]] RawEvent host_event(std::string_view name, std::int32_t thread,
+                                      std::int64_t begin_ns, std::int64_t end_ns) const {
+        return {.name = name,
+                .process = "host",
+                .thread = threads[static_cast<std::size_t>(thread)].label,
+                .event = {.begin_ns = begin_ns, .end_ns = end_ns}};
+    }
+    void add(TraceEventKind kind, RawEvent event) { builder.add(kind, event, rows); }
+    // The device whose kernels ran longest. Throws InputError if another is as busy as in a process
+    // that drives several.
+    [[nodiscard]] std::int64_t device() const;
     // The call that launched what has this correlation; null: none that is kept.
     [[nodiscard]] const LaunchCall* launch_of(std::int64_t correlation) const;
 };

@@ -13,13 +13,16 @@
 
 #include <fmt/format.h>
 
+#include "import/source/plain_text.h"
+#include "sim/base/error.h"
+
 namespace bucketwise {
 namespace {
 
 // --- marked ---
 
-// Of ranges within others of the same group (a user's around PyTorch's) the outer ones. False where
-// two overlap otherwise: they are no parts of one loop.
+// Drops ranges within others of the same group, such as PyTorch's in a user's. False where two
+// overlap otherwise: they are no parts of one loop.
 bool keep_outer(std::vector<LoopRange>& ranges) {
     std::ranges::stable_sort(ranges, {}, [](const LoopRange& range) {
         return std::pair(range.begin_ns, -range.end_ns);
@@ -92,7 +95,7 @@ struct Repeated {
     [[nodiscard]] std::size_t length() const { return end - begin; }
 };
 
-// Of what ends at `end`, the longest part that repeats itself three times. Knuth, Morris and
+// The longest part that ends at `end` and repeats itself three times. Knuth, Morris and
 // Pratt's prefix function, from the end to the begin: a part of n works whose longest border is b
 // long has the period n - b.
 std::optional<Repeated> repeated_until(std::span<const DeviceWork> work, std::size_t end) {
@@ -181,6 +184,27 @@ std::size_t last_of_step(std::span<const DeviceWork> work, const Repeated& repea
                                         : last;
 }
 
+std::vector<StepSpan> repeated_steps(const std::vector<DeviceWork>& work,
+                                     const ExportNames& names) {
+    const std::optional<Repeated> repeated = longest_repeated(work);
+    if (!repeated) {
+        return {};
+    }
+    std::vector<StepSpan> spans;
+    const std::size_t last = last_of_step(work, *repeated, names);
+    for (std::size_t i = last; i + repeated->period < repeated->end; i += repeated->period) {
+        spans.push_back({fmt::format("step {}", spans.size() + 1), work[i].end_ns,
+                         work[i + repeated->period].end_ns, work[i + 1].thread});
+    }
+    return spans;
+}
+
+void drop_first_steps(std::vector<StepSpan>& steps) {
+    if (steps.size() > most_steps_read) {
+        steps.erase(steps.begin(), steps.end() - static_cast<std::ptrdiff_t>(most_steps_read));
+    }
+}
+
 }  // namespace
 
 std::vector<StepSpan> marked_steps(const ExportProcess& process, const ExportNames& names) {
@@ -222,19 +246,43 @@ std::vector<StepSpan> marked_steps(const ExportProcess& process, const ExportNam
     return best_mark == LoopMark::optimizer ? between_optimizers(*best) : spans_of(*best, names);
 }
 
-std::vector<StepSpan> repeated_steps(const std::vector<DeviceWork>& work,
-                                     const ExportNames& names) {
-    const std::optional<Repeated> repeated = longest_repeated(work);
-    if (!repeated) {
-        return {};
+// The first ones warm up.
+void keep_last_steps(ExportProcess& process) {
+    if (process.steps.size() <= most_steps_read) {
+        return;
     }
-    std::vector<StepSpan> spans;
-    const std::size_t last = last_of_step(work, *repeated, names);
-    for (std::size_t i = last; i + repeated->period < repeated->end; i += repeated->period) {
-        spans.push_back({fmt::format("step {}", spans.size() + 1), work[i].end_ns,
-                         work[i + repeated->period].end_ns, work[i + 1].thread});
+    process.builder.head().notes.push_back(
+        {"steps", fmt::format("of {} steps the last {} stand for all", process.steps.size(),
+                              most_steps_read)});
+    drop_first_steps(process.steps);
+    process.all_steps = false;
+    process.window_begin_ns = process.steps.front().begin_ns;
+    process.window_end_ns = process.steps.back().end_ns;
+}
+
+void find_repeated_steps(const std::string& step_range, const ExportNames& names,
+                         ExportProcess& process) {
+    TraceHead& head = process.builder.head();
+    if (!step_range.empty()) {
+        throw InputError("--step-range", "", "the name of ranges that mark steps",
+                         fmt::format("\"{}\", of which there are none in {}",
+                                     plain_text(step_range), head.file));
     }
-    return spans;
+    std::ranges::stable_sort(process.work, {}, &DeviceWork::begin_ns);
+    process.steps = repeated_steps(process.work, names);
+    if (process.steps.empty()) {
+        throw InputError(
+            head.file, "",
+            "training steps: NVTX ranges (torch.cuda.nvtx.range(\"step\") around each, or "
+            "--step-range NAME), the optimizer's (nsys profile --pytorch=autograd-shapes-nvtx), or "
+            "kernels and all-reduces that repeat themselves",
+            fmt::format("{} kernels, copies and fills that do not, and no such range",
+                        process.work.size()));
+    }
+    head.notes.push_back({"steps",
+                          "no range marks them: told by kernels that repeat themselves with the "
+                          "all-reduces among them"});
+    drop_first_steps(process.steps);
 }
 
 }  // namespace bucketwise

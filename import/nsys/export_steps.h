@@ -1,8 +1,9 @@
-// Which part of an export is a training step: what its ranges mark, or, where nothing does, what
-// the device is given to do again and again.
+// Finds the training steps of an export: ranges mark them, or the device is given the same work
+// again and again.
 #pragma once
 
 #include <cstddef>
+#include <string>
 #include <vector>
 
 #include "import/nsys/export_names.h"
@@ -19,9 +20,14 @@ constexpr std::size_t most_steps_read = 50;
 // nothing marks steps.
 std::vector<StepSpan> marked_steps(const ExportProcess& process, const ExportNames& names);
 
-// The longest part of the launches (by rising begin) that is a sequence of kernels repeated three
-// times or more, with an all-reduce in it. Where a step begins is told by the optimizer's kernels
-// after the last all-reduce; without them by the thread that runs backward. Empty: none is.
-std::vector<StepSpan> repeated_steps(const std::vector<DeviceWork>& work, const ExportNames& names);
+// Keeps the last most_steps_read marked steps, and their time as the window.
+void keep_last_steps(ExportProcess& process);
+
+// Finds steps without marks: the longest part of the launches that is a sequence of kernels
+// repeated three times or more, with an all-reduce in it. A step begins after the optimizer's
+// kernels that follow the last all-reduce, or else after the thread's that runs backward. Throws
+// InputError where there is none, or `step_range` names marks that are not there.
+void find_repeated_steps(const std::string& step_range, const ExportNames& names,
+                         ExportProcess& process);
 
 }  // namespace bucketwise

@@ -57,8 +57,8 @@ const KernelType* type_of_kernel(std::string_view kernel) {
     return nullptr;
 }
 
-// What is reduced has the type that the kernel's name says. All else is moved as bytes: there, and
-// where the name says none, the elements' number and bytes tell.
+// A reduction has the type in its kernel's name. All else is moved as bytes: there, and where the
+// name has no type, the number of elements and the bytes tell.
 KernelType type_of(const CollectiveLaunch& launch, std::int64_t elements, bool reduces,
                    std::string_view kernel) {
     const KernelType* const named = type_of_kernel(kernel);
@@ -105,41 +105,13 @@ std::span<const CollectiveLaunch> launched_within(const HostThread& thread, std:
 
 // --- events ---
 
-class EventWriter {
-  public:
-    EventWriter(ExportProcess& process, KeptBytes& kept) : process_(process), kept_(kept) {}
-
-    RawEvent& begin(const std::string& name, std::int32_t thread, std::int64_t begin_ns,
-                    std::int64_t end_ns) {
-        raw_ = RawEvent();
-        raw_.name = name;
-        raw_.process = "host";
-        raw_.thread = process_.threads[static_cast<std::size_t>(thread)].label;
-        raw_.begin_us = static_cast<double>(begin_ns) / 1e3;
-        raw_.duration_us = static_cast<double>(end_ns - begin_ns) / 1e3;
-        return raw_;
-    }
-
-    template <typename Kind>
-    void add(Kind kind) {
-        const std::size_t before = process_.builder.held_bytes();
-        process_.builder.add(kind, raw_, process_.rows);
-        kept_.hold(process_.builder.held_bytes() - before);
-    }
-
-  private:
-    ExportProcess& process_;
-    KeptBytes& kept_;
-    RawEvent raw_;
-};
-
 void add_collective(const CollectiveLaunch& launch, std::int32_t thread, CollectiveCall call,
-                    EventWriter& writer) {
-    RawEvent& raw =
-        writer.begin("c10d::" + call.name, thread, launch.begin_ns - 1, launch.end_ns + 1);
+                    ExportProcess& process) {
+    const std::string name = "c10d::" + call.name;
+    RawEvent raw = process.host_event(name, thread, launch.begin_ns - 1, launch.end_ns + 1);
     raw.has_call = call.elements >= 0;
     raw.call = std::move(call);
-    writer.add(TraceEventKind::collective_op);
+    process.add(TraceEventKind::collective_op, std::move(raw));
 }
 
 bool is_collective(TraceEventKind kind) {
@@ -164,6 +136,14 @@ std::optional<std::size_t> step_at(const std::vector<StepSpan>& steps, std::int6
     return static_cast<std::size_t>(after - steps.begin()) - 1;
 }
 
+// Where a step's backward begins, by its first all-reduce of gradients.
+struct Backward {
+    std::int32_t thread = -1;  // -1: the step has no such all-reduce
+    std::int64_t begin_ns = -1;
+    std::int64_t first_reduce_ns = -1;
+    std::int64_t before_ns = -1;  // the launch before, on the thread that does it all
+};
+
 // A communicator, or, where NCCL notes none, the stream of one: PyTorch gives each its own.
 using Group = std::pair<std::uint64_t, std::int64_t>;
 
@@ -174,8 +154,8 @@ Group group_of(const CollectiveLaunch& launch) {
 class StandingGradients {
   public:
     StandingGradients(ExportProcess& process, const ExportNames& names,
-                      const std::vector<std::int64_t>& bytes, KeptBytes& kept)
-        : process_(process), names_(names), bytes_(bytes), writer_(process, kept) {
+                      const std::vector<std::int64_t>& bytes)
+        : process_(process), names_(names), bytes_(bytes) {
         for (std::size_t t = 0; t < process.threads.size(); ++t) {
             for (const CollectiveLaunch& launch : process.threads[t].collectives) {
                 if (const auto step = step_at(process.steps, launch.begin_ns)) {
@@ -195,12 +175,12 @@ class StandingGradients {
         for (const StepCollective& collective : collectives_) {
             const bool stands = is_all_reduce(*collective.launch, names_) &&
                                 group_of(*collective.launch) == group &&
-                                collective.launch->begin_ns >= backward_begins_[collective.step];
+                                collective.launch->begin_ns >= backwards_[collective.step].begin_ns;
             if (stands) {
                 add_gradient(collective, before[collective.step]++);
             } else if (is_other(*collective.launch)) {
                 add_collective(*collective.launch, collective.thread,
-                               collective_call(*collective.launch, -1, process_, names_), writer_);
+                               collective_call(*collective.launch, -1, process_, names_), process_);
             }
         }
         note_assumptions();
@@ -245,73 +225,68 @@ class StandingGradients {
             ->first;
     }
 
-    // With what the thread of the first such all-reduce launches first, or a range of the user's.
-    // Where one thread does it all, with the launch before that all-reduce.
+    // Backward begins with the first launch of the thread of the step's first such all-reduce, or
+    // with a range of the user's. Where one thread does it all, with the launch before that
+    // all-reduce.
     void find_backwards(const Group& group) {
-        const std::vector<StepSpan>& steps = process_.steps;
-        std::vector<const StepCollective*> first(steps.size(), nullptr);
+        backwards_.resize(process_.steps.size());
         for (const StepCollective& collective : collectives_) {
-            const bool reduces =
-                is_all_reduce(*collective.launch, names_) && group_of(*collective.launch) == group;
-            if (reduces && first[collective.step] == nullptr) {
-                first[collective.step] = &collective;
+            Backward& backward = backwards_[collective.step];
+            const std::int64_t at_ns = collective.launch->begin_ns;
+            if (backward.thread < 0 && is_all_reduce(*collective.launch, names_) &&
+                group_of(*collective.launch) == group) {
+                backward = {collective.thread, at_ns, at_ns, -1};
+                one_thread_ |= collective.thread == process_.steps[collective.step].thread;
             }
         }
-        backward_begins_.assign(steps.size(), -1);
-        backward_threads_.assign(steps.size(), -1);
-        for (std::size_t s = 0; s < steps.size(); ++s) {
-            if (first[s] != nullptr) {
-                backward_threads_[s] = first[s]->thread;
-                backward_begins_[s] = first[s]->launch->begin_ns;
-                one_thread_ |= first[s]->thread == steps[s].thread;
-            }
-        }
-        std::vector<std::int64_t> before(steps.size(), -1);
         for (const LaunchCall& launch : process_.launches) {
-            const auto step = step_at(steps, launch.begin_ns);
-            if (!step || launch.thread != backward_threads_[*step] ||
-                launch.begin_ns >= first[*step]->launch->begin_ns) {
+            const auto step = step_at(process_.steps, launch.begin_ns);
+            if (!step || launch.thread != backwards_[*step].thread ||
+                launch.begin_ns >= backwards_[*step].first_reduce_ns) {
                 continue;
             }
-            if (launch.thread != steps[*step].thread) {
-                backward_begins_[*step] = std::min(backward_begins_[*step], launch.begin_ns);
+            Backward& backward = backwards_[*step];
+            if (launch.thread != process_.steps[*step].thread) {
+                backward.begin_ns = std::min(backward.begin_ns, launch.begin_ns);
             } else {
-                before[*step] = std::max(before[*step], launch.begin_ns);
+                backward.before_ns = std::max(backward.before_ns, launch.begin_ns);
             }
         }
-        for (std::size_t s = 0; s < steps.size(); ++s) {
-            if (before[s] >= 0) {
-                backward_begins_[s] = before[s];
-            }
+        for (Backward& backward : backwards_) {
+            backward.begin_ns = backward.before_ns >= 0 ? backward.before_ns : backward.begin_ns;
         }
-        use_ranges(first);
-        for (std::size_t s = 0; s < steps.size(); ++s) {
-            if (first[s] != nullptr) {
-                writer_.begin("autograd::engine::evaluate_function: of what is not traced",
-                              backward_threads_[s], backward_begins_[s] - 1, backward_begins_[s]);
-                writer_.add(TraceEventKind::backward_node);
-                // What reduces buckets while backward runs is taken for DistributedDataParallel.
-                writer_.begin("DistributedDataParallel.forward", steps[s].thread,
-                              steps[s].begin_ns + 1,
-                              std::max(backward_begins_[s] - 2, steps[s].begin_ns + 1));
-                writer_.add(TraceEventKind::ddp_forward);
+        use_ranges();
+        for (std::size_t s = 0; s < backwards_.size(); ++s) {
+            if (backwards_[s].thread >= 0) {
+                add_backward(process_.steps[s], backwards_[s]);
             }
         }
     }
 
-    void use_ranges(const std::vector<const StepCollective*>& first) {
+    void use_ranges() {
         for (const HostThread& thread : process_.threads) {
             for (const HostRange& range : thread.ranges) {
                 const auto step = names_[range.name].is_backward
                                       ? step_at(process_.steps, range.begin_ns)
                                       : std::nullopt;
-                if (step && first[*step] != nullptr &&
-                    range.begin_ns < first[*step]->launch->begin_ns) {
-                    backward_begins_[*step] = range.begin_ns;
+                if (step && range.begin_ns < backwards_[*step].first_reduce_ns) {
+                    backwards_[*step].begin_ns = range.begin_ns;
                     marked_ = true;
                 }
             }
         }
+    }
+
+    void add_backward(const StepSpan& step, const Backward& backward) {
+        process_.add(
+            TraceEventKind::backward_node,
+            process_.host_event("autograd::engine::evaluate_function: of what is not traced",
+                                backward.thread, backward.begin_ns - 1, backward.begin_ns));
+        // Buckets that are reduced while backward runs are DistributedDataParallel's.
+        const std::int64_t begin_ns = step.begin_ns + 1;
+        process_.add(TraceEventKind::ddp_forward,
+                     process_.host_event("DistributedDataParallel.forward", step.thread, begin_ns,
+                                         std::max(backward.begin_ns - 2, begin_ns)));
     }
 
     void add_gradient(const StepCollective& collective, std::size_t place) {
@@ -336,13 +311,14 @@ class StandingGradients {
                                          process_.steps[collective.step].name));
         }
         const std::int64_t begin_ns = launch.begin_ns - 3;
-        writer_.begin("torch::autograd::AccumulateGrad", collective.thread, begin_ns + 1,
-                      begin_ns + 2);
-        writer_.add(TraceEventKind::accumulate_grad);
-        writer_.begin("autograd::engine::evaluate_function: torch::autograd::AccumulateGrad",
-                      collective.thread, begin_ns, launch.end_ns + 1);
-        writer_.add(TraceEventKind::backward_node);
-        add_collective(launch, collective.thread, std::move(call), writer_);
+        process_.add(TraceEventKind::accumulate_grad,
+                     process_.host_event("torch::autograd::AccumulateGrad", collective.thread,
+                                         begin_ns + 1, begin_ns + 2));
+        process_.add(TraceEventKind::backward_node,
+                     process_.host_event(
+                         "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad",
+                         collective.thread, begin_ns, launch.end_ns + 1));
+        add_collective(launch, collective.thread, std::move(call), process_);
     }
 
     void note_assumptions() {
@@ -365,10 +341,8 @@ class StandingGradients {
     ExportProcess& process_;
     const ExportNames& names_;
     const std::vector<std::int64_t>& bytes_;
-    EventWriter writer_;
-    std::vector<StepCollective> collectives_;    // by step and time
-    std::vector<std::int64_t> backward_begins_;  // by step; -1: no all-reduce
-    std::vector<std::int32_t> backward_threads_;
+    std::vector<StepCollective> collectives_;  // by step and time
+    std::vector<Backward> backwards_;          // by step
     bool one_thread_ = false;
     bool marked_ = false;
 };
@@ -396,24 +370,22 @@ CollectiveCall collective_call(const CollectiveLaunch& launch, std::int64_t elem
     return call;
 }
 
-void add_steps(ExportProcess& process, KeptBytes& kept) {
-    EventWriter writer(process, kept);
+void add_steps(ExportProcess& process) {
     for (const StepSpan& step : process.steps) {
-        writer.begin(step.name, step.thread, step.begin_ns, step.end_ns);
-        writer.add(TraceEventKind::step);
+        process.add(TraceEventKind::step,
+                    process.host_event(step.name, step.thread, step.begin_ns, step.end_ns));
     }
     for (const LoopRange& range : process.loop_ranges) {
         if (range.is_optimizer && process.in_window(range.begin_ns)) {
-            writer.begin("Optimizer.step", range.thread, range.begin_ns, range.end_ns);
-            writer.add(TraceEventKind::optimizer);
+            process.add(
+                TraceEventKind::optimizer,
+                process.host_event("Optimizer.step", range.thread, range.begin_ns, range.end_ns));
         }
     }
 }
 
-void add_operations(ExportProcess& process, const ExportNames& names, KeptBytes& kept) {
-    EventWriter writer(process, kept);
+void add_operations(ExportProcess& process, const ExportNames& names) {
     bool any_collective = false;
-    std::int64_t first_id = 0;  // of the thread's ranges
     for (std::size_t t = 0; t < process.threads.size(); ++t) {
         const HostThread& thread = process.threads[t];
         for (std::size_t i = 0; i < thread.ranges.size(); ++i) {
@@ -428,12 +400,14 @@ void add_operations(ExportProcess& process, const ExportNames& names, KeptBytes&
             if (name.kind == TraceEventKind::collective_call && launched.empty()) {
                 continue;  // of waiting, or other bookkeeping: the name of the call is not told
             }
-            RawEvent& raw = writer.begin(
-                name.kind == TraceEventKind::accumulate_grad ? "torch::autograd::AccumulateGrad"
-                                                             : name.text,
-                static_cast<std::int32_t>(t), range.begin_ns, range.end_ns);
+            RawEvent raw =
+                process.host_event(name.kind == TraceEventKind::accumulate_grad
+                                       ? std::string_view("torch::autograd::AccumulateGrad")
+                                       : name.text,
+                                   static_cast<std::int32_t>(t), range.begin_ns, range.end_ns);
             raw.event.elements = range.elements;
-            raw.event.external_id = range.launched ? first_id + static_cast<std::int64_t>(i) : -1;
+            raw.event.external_id =
+                range.launched ? thread.first_range + static_cast<std::int64_t>(i) : -1;
             if (name.kind && is_collective(*name.kind)) {
                 any_collective = true;
                 if (!launched.empty()) {
@@ -444,9 +418,10 @@ void add_operations(ExportProcess& process, const ExportNames& names, KeptBytes&
                     raw.has_call = true;
                 }
             }
-            writer.add(Category::operation);
+            raw.names_work = true;
+            const auto kind = kind_of(Category::operation, raw.name);
+            process.add(kind.value_or(TraceEventKind::operation), std::move(raw));
         }
-        first_id += static_cast<std::int64_t>(thread.ranges.size());
     }
     if (any_collective) {
         return;
@@ -455,15 +430,15 @@ void add_operations(ExportProcess& process, const ExportNames& names, KeptBytes&
         for (const CollectiveLaunch& launch : process.threads[t].collectives) {
             CollectiveCall call = collective_call(launch, -1, process, names);
             if (!call.name.empty()) {
-                add_collective(launch, static_cast<std::int32_t>(t), std::move(call), writer);
+                add_collective(launch, static_cast<std::int32_t>(t), std::move(call), process);
             }
         }
     }
 }
 
 void add_standing_gradients(ExportProcess& process, const ExportNames& names,
-                            const std::vector<std::int64_t>& bytes, KeptBytes& kept) {
-    StandingGradients(process, names, bytes, kept).add();
+                            const std::vector<std::int64_t>& bytes) {
+    StandingGradients(process, names, bytes).add();
 }
 
 }  // namespace bucketwise

@@ -41,18 +41,11 @@ std::int64_t process_of(std::int64_t global_id) {
 
 // As Kineto calls copies, by CUPTI's number of the kind (CUpti_ActivityMemcpyKind).
 const char* name_of_copy(std::int64_t kind) {
-    switch (kind) {
-        case 1:
-            return "Memcpy HtoD (Host -> Device)";
-        case 2:
-            return "Memcpy DtoH (Device -> Host)";
-        case 8:
-            return "Memcpy DtoD (Device -> Device)";
-        case 10:
-            return "Memcpy PtoP (Device -> Device)";
-        default:
-            return "Memcpy";
-    }
+    return kind == 1    ? "Memcpy HtoD (Host -> Device)"
+           : kind == 2  ? "Memcpy DtoH (Device -> Host)"
+           : kind == 8  ? "Memcpy DtoD (Device -> Device)"
+           : kind == 10 ? "Memcpy PtoP (Device -> Device)"
+                        : "Memcpy";
 }
 
 // Calls of NCCL that move data, and those that make communicators.
@@ -64,7 +57,10 @@ bool is_collective_note(std::string_view name) {
 class ExportReader {
   public:
     ExportReader(ExportDatabase& database, const NsysRequest& request)
-        : database_(database), request_(request), kept_(database.name()) {}
+        : database_(database),
+          request_(request),
+          kept_(database.name(), "",
+                "record fewer steps: nsys profile --capture-range=cudaProfilerApi") {}
 
     std::vector<ProfilerTrace> read() {
         constexpr std::array<const char*, 8> tables{"StringIds", range_table,  range_table,
@@ -88,59 +84,38 @@ class ExportReader {
         if (database_.has(kernel_table) || database_.has(graph_table)) {
             return;
         }
-        constexpr std::size_t most_listed = 6;
-        std::string listed;
         const std::vector<std::string>& tables = database_.tables();
-        for (std::size_t i = 0; i < std::min(tables.size(), most_listed); ++i) {
-            listed += (i == 0 ? "" : ", ") + plain_text(tables[i]);
-        }
         throw InputError(database_.name(), "",
                          fmt::format("an export of Nsight Systems with kernels ({}: {})",
                                      kernel_table, how_to_record),
                          tables.empty()
                              ? "a database without tables"
-                             : fmt::format("a database of {} tables: {}{}", tables.size(), listed,
-                                           tables.size() > most_listed ? ", ..." : ""));
+                             : plain_text(fmt::format("a database of {} tables: {}", tables.size(),
+                                                      fmt::join(tables, ", "))));
     }
 
-    // Where rows do not say whose they are there must be one process.
-    ExportProcess& process(std::optional<std::int64_t> id) {
-        if (id && last_process_ != nullptr && last_process_->id == *id) {
-            return *last_process_;
-        }
-        if (!id && processes_.size() > 1) {
+    // Where rows do not name their process there must be one.
+    ExportProcess& process_of_row(const ExportRows& rows, std::size_t column) {
+        const std::optional<std::int64_t> global = rows.number(column);
+        if (!global && processes_.size() > 1) {
             throw InputError(database_.name(), "", "rows that say of which process they are",
                              fmt::format("{} processes and rows of any", processes_.size()));
         }
-        const std::int64_t number = id ? *id : processes_.empty() ? 0 : processes_.begin()->first;
-        std::unique_ptr<ExportProcess>& found = processes_[number];
-        if (found == nullptr) {
-            constexpr std::size_t most_processes = 4'096;
-            if (processes_.size() > most_processes) {
-                throw InputError(database_.name(), "",
-                                 fmt::format("at most {} processes", most_processes), "more");
+        const std::int64_t id = global               ? process_of(*global)
+                                : processes_.empty() ? 0
+                                                     : processes_.begin()->first;
+        if (last_process_ == nullptr || last_process_->id != id) {
+            std::unique_ptr<ExportProcess>& found = processes_[id];
+            if (found == nullptr) {
+                kept_.hold(sizeof(ExportProcess));
+                found = std::make_unique<ExportProcess>(id, database_.name(), kept_);
             }
-            kept_.hold(sizeof(ExportProcess));
-            found = std::make_unique<ExportProcess>(number, database_.name());
+            last_process_ = found.get();
         }
-        last_process_ = found.get();
-        return *found;
+        return *last_process_;
     }
 
-    ExportProcess& process_of_row(const ExportRows& rows, std::size_t column) {
-        const std::optional<std::int64_t> global = rows.number(column);
-        return process(global ? std::optional(process_of(*global)) : std::nullopt);
-    }
-
-    std::int32_t thread_of(ExportProcess& process, std::int64_t global_id) {
-        const std::size_t before = process.threads.size();
-        const std::int32_t thread = process.thread_number(global_id);
-        constexpr std::size_t thread_bytes = 300;
-        kept_.hold((process.threads.size() - before) * thread_bytes);
-        return thread;
-    }
-
-    // From the first one that is read on. A run lasts seconds: so little that no sum overflows.
+    // Since the first that is read. A run lasts seconds, so no sum overflows.
     std::int64_t time(const ExportRows& rows, std::size_t column) {
         constexpr std::int64_t latest = 4'000'000'000'000'000'000;
         constexpr std::int64_t longest = 1'000'000'000'000'000;
@@ -198,7 +173,7 @@ class ExportReader {
                 continue;
             }
             const std::int64_t end_ns = std::max(time(rows, 1), begin_ns);
-            const std::int32_t thread = thread_of(owner, rows.number(5).value_or(0));
+            const std::int32_t thread = owner.thread_number(rows.number(5).value_or(0));
             (this->*take)({owner, thread, begin_ns, end_ns, named, nests, rows});
         }
     }
@@ -207,13 +182,11 @@ class ExportReader {
     void take_loop_range(const RangeRow& row) {
         const ExportName& name = (*names_)[row.text.name];
         if (name.loop != LoopMark::none) {
-            kept_.hold(sizeof(LoopRange));
-            row.process.loop_ranges.push_back({row.begin_ns, row.end_ns, row.text.name, row.thread,
-                                               name.loop == LoopMark::optimizer});
+            kept_.keep(row.process.loop_ranges, {row.begin_ns, row.end_ns, row.text.name,
+                                                 row.thread, name.loop == LoopMark::optimizer});
         }
         if (name.kind == TraceEventKind::accumulate_grad || name.text == "ncclAllReduce") {
-            kept_.hold(sizeof(std::int64_t));
-            (name.kind ? row.process.ready_ns : row.process.reduced_ns).push_back(row.begin_ns);
+            kept_.keep(name.kind ? row.process.ready_ns : row.process.reduced_ns, row.begin_ns);
         }
         if (name.text.starts_with("ncclCommInit") || name.text.starts_with("ncclCommSplit")) {
             take_communicator(row);
@@ -260,9 +233,8 @@ class ExportReader {
         if (is_collective_note(name.text)) {
             const auto payload = payload_of(row.rows).value_or(CollectivePayload{});
             if (payload.ranks < 0) {
-                kept_.hold(sizeof(CollectiveNote));
-                thread.notes.push_back(
-                    {row.begin_ns, payload.bytes, payload.communicator, row.text.name});
+                kept_.keep(thread.notes,
+                           {row.begin_ns, payload.bytes, payload.communicator, row.text.name});
             }
             return;
         }
@@ -270,15 +242,14 @@ class ExportReader {
             return;
         }
         owner.gradients += name.kind == TraceEventKind::accumulate_grad ? 1 : 0;
-        kept_.hold(sizeof(HostRange));
         const bool is_operation =
             (name.is_function || row.text.of_operation) && name.loop == LoopMark::none &&
             name.kind != TraceEventKind::ddp_forward && name.kind != TraceEventKind::annotation;
-        thread.ranges.push_back({.begin_ns = row.begin_ns,
-                                 .end_ns = row.end_ns,
-                                 .elements = row.text.elements,
-                                 .name = row.text.name,
-                                 .is_operation = is_operation});
+        kept_.keep(thread.ranges, {.begin_ns = row.begin_ns,
+                                   .end_ns = row.end_ns,
+                                   .elements = row.text.elements,
+                                   .name = row.text.name,
+                                   .is_operation = is_operation});
     }
 
     void choose_steps() {
@@ -289,26 +260,13 @@ class ExportReader {
         }
     }
 
-    // The first ones warm up.
-    void keep_last_steps(ExportProcess& owner) {
-        if (owner.steps.size() <= most_steps_read) {
-            return;
-        }
-        owner.builder.head().notes.push_back(
-            {"steps", fmt::format("of {} steps the last {} stand for all", owner.steps.size(),
-                                  most_steps_read)});
-        owner.steps.erase(owner.steps.begin(),
-                          owner.steps.end() - static_cast<std::ptrdiff_t>(most_steps_read));
-        owner.all_steps = false;
-        owner.window_begin_ns = owner.steps.front().begin_ns;
-        owner.window_end_ns = owner.steps.back().end_ns;
-    }
-
-    // What is launched is looked for in all that are around it.
+    // A launch is looked for in all ranges around it.
     void nest_ranges() {
         constexpr std::size_t deepest = 2'000;
         for (auto& [id, owner] : processes_) {
+            std::int64_t ranges = 0;
             for (HostThread& thread : owner->threads) {
+                thread.first_range = std::exchange(ranges, ranges + std::ssize(thread.ranges));
                 if (thread.nest() > deepest) {
                     throw InputError(database_.name(), std::string("/") + range_table,
                                      fmt::format("ranges nested at most {} deep", deepest),
@@ -336,17 +294,15 @@ class ExportReader {
                 continue;
             }
             const std::int64_t end_ns = std::max(time(rows, 1), begin_ns);
-            const std::int32_t thread = thread_of(owner, rows.number(3).value_or(0));
+            const std::int32_t thread = owner.thread_number(rows.number(3).value_or(0));
             const std::int64_t correlation = rows.number(4).value_or(-1);
             const ExportName& name = (*names_)[named.name];
             if (*name.runtime == TraceEventKind::launch && correlation >= 0) {
                 keep_launch(owner, {correlation, begin_ns, end_ns, thread});
             }
-            start_event(name.text, begin_ns, end_ns);
-            raw_.process = "host";
-            raw_.thread = owner.threads[static_cast<std::size_t>(thread)].label;
-            raw_.event.correlation = correlation;
-            add(*name.runtime, owner, rows.row());
+            RawEvent raw = owner.host_event(name.text, thread, begin_ns, end_ns);
+            raw.event.correlation = correlation;
+            owner.builder.add(*name.runtime, raw, rows.row());
         }
         for (auto& [id, owner] : processes_) {
             if (!std::ranges::is_sorted(owner->launches, {}, &LaunchCall::correlation)) {
@@ -362,8 +318,7 @@ class ExportReader {
                !thread.ranges[static_cast<std::size_t>(launch.range)].is_operation) {
             launch.range = thread.ranges[static_cast<std::size_t>(launch.range)].parent;
         }
-        kept_.hold(sizeof(LaunchCall));
-        owner.launches.push_back(launch);
+        kept_.keep(owner.launches, launch);
     }
 
     // --- the device ---
@@ -378,7 +333,7 @@ class ExportReader {
             for (const std::size_t other : {8U, 9U}) {
                 named = named.name < 0 ? names_->text_of(kernels.number(other)) : named;
             }
-            take_work(kernels, Category::kernel,
+            take_work(kernels, TraceEventKind::kernel,
                       named.name < 0 ? names_->text_of("kernel").name : named.name, -1);
         }
         constexpr std::array<const char*, 9> copy_columns{"start",         "end",      "globalPid",
@@ -387,23 +342,23 @@ class ExportReader {
         ExportRows copies = database_.rows(copy_table, copy_columns);
         while (copies.next()) {
             const char* const name = name_of_copy(copies.number(8).value_or(0));
-            take_work(copies, Category::copy, names_->text_of(name).name,
+            take_work(copies, TraceEventKind::copy, names_->text_of(name).name,
                       copies.number(7).value_or(-1));
         }
         ExportRows fills =
             database_.rows(fill_table, std::span(copy_columns).first(copy_columns.size() - 1));
         while (fills.next()) {
-            take_work(fills, Category::fill, names_->text_of("Memset (Device)").name,
+            take_work(fills, TraceEventKind::fill, names_->text_of("Memset (Device)").name,
                       fills.number(7).value_or(-1));
         }
         // One row for all of a graph; with --cuda-graph-trace=node there are kernels instead.
         ExportRows graphs = database_.rows(graph_table, std::span(copy_columns).first(7));
         while (graphs.next()) {
-            take_work(graphs, Category::kernel, names_->text_of("CUDA graph").name, -1);
+            take_work(graphs, TraceEventKind::kernel, names_->text_of("CUDA graph").name, -1);
         }
     }
 
-    void take_work(const ExportRows& rows, Category category, std::int32_t name,
+    void take_work(const ExportRows& rows, TraceEventKind kind, std::int32_t name,
                    std::int64_t bytes) {
         ExportProcess& owner = process_of_row(rows, 2);
         ++owner.rows;
@@ -417,68 +372,42 @@ class ExportReader {
         const std::int64_t device = rows.number(4).value_or(0);
         const std::int64_t stream = rows.number(6).value_or(0);
         const ExportName& named = (*names_)[name];
-        const bool is_collective = category == Category::kernel && named.is_collective_kernel;
-        if (category == Category::kernel) {
-            count_device(owner, device, end_ns - begin_ns);
+        const bool is_collective = kind == TraceEventKind::kernel && named.is_collective_kernel;
+        if (kind == TraceEventKind::kernel) {
+            const auto [found, is_new] = owner.device_ns.emplace(device, 0);
+            found->second += end_ns - begin_ns;
+            constexpr std::size_t entry_bytes = 60;
+            kept_.hold(is_new ? entry_bytes : 0);
         }
-        start_event(named.text, begin_ns, end_ns);
-        raw_.process = fmt::format("GPU {}", device);
-        raw_.stream = fmt::format("{}.{}", rows.number(5).value_or(0), stream);
-        raw_.event.correlation = correlation;
-        raw_.event.bytes = bytes;
+        const std::string gpu = fmt::format("GPU {}", device);
+        const std::string on_gpu = fmt::format("{}.{}", rows.number(5).value_or(0), stream);
+        RawEvent raw{.name = named.text,
+                     .process = gpu,
+                     .stream = on_gpu,
+                     .event = {.begin_ns = begin_ns,
+                               .end_ns = end_ns,
+                               .correlation = correlation,
+                               .bytes = bytes}};
         if (launch != nullptr) {
             HostThread& thread = owner.threads[static_cast<std::size_t>(launch->thread)];
             if (launch->range >= 0) {
                 thread.ranges[static_cast<std::size_t>(launch->range)].launched = true;
-                raw_.event.external_id = first_range_id(owner, launch->thread) + launch->range;
+                raw.event.external_id = thread.first_range + launch->range;
             }
             if (is_collective) {
-                kept_.hold(sizeof(CollectiveLaunch));
-                thread.collectives.push_back(
-                    {launch->begin_ns, launch->end_ns, end_ns - begin_ns, stream, name});
+                owner.reduces = true;
+                kept_.keep(thread.collectives,
+                           {launch->begin_ns, launch->end_ns, end_ns - begin_ns, stream, name});
             }
             if (owner.steps.empty()) {
-                kept_.hold(sizeof(DeviceWork) + sizeof(std::uint32_t));
-                owner.work.push_back(
-                    {launch->begin_ns, launch->end_ns, launch->thread, name,
-                     is_collective && named.text.find("AllReduce") != std::string::npos});
+                kept_.hold(sizeof(std::uint32_t));
+                kept_.keep(owner.work,
+                           {launch->begin_ns, launch->end_ns, launch->thread, name,
+                            is_collective && named.text.find("AllReduce") != std::string::npos});
             }
         }
-        add(category, owner, rows.row());
-    }
-
-    void count_device(ExportProcess& owner, std::int64_t device, std::int64_t ns) {
-        constexpr std::size_t most_devices = 1'000;
-        if (owner.device_ns.size() < most_devices || owner.device_ns.contains(device)) {
-            owner.device_ns[device] += ns;
-        }
-    }
-
-    // Ranges are numbered over all threads; no thread gets others once work is read.
-    std::int64_t first_range_id(const ExportProcess& owner, std::int32_t thread) {
-        std::vector<std::int64_t>& firsts = first_ids_[owner.id];
-        while (firsts.size() <= owner.threads.size()) {
-            const std::size_t t = firsts.size();
-            firsts.push_back(t == 0 ? 0
-                                    : firsts[t - 1] + static_cast<std::int64_t>(
-                                                          owner.threads[t - 1].ranges.size()));
-        }
-        return firsts[static_cast<std::size_t>(thread)];
-    }
-
-    void start_event(const std::string& name, std::int64_t begin_ns, std::int64_t end_ns) {
-        static const RawEvent nothing;
-        raw_ = nothing;  // keeps the room of its texts
-        raw_.name = name;
-        raw_.begin_us = static_cast<double>(begin_ns) / 1e3;
-        raw_.duration_us = static_cast<double>(end_ns - begin_ns) / 1e3;
-    }
-
-    template <typename Kind>
-    void add(Kind kind, ExportProcess& owner, std::int64_t place) {
-        const std::size_t before = owner.builder.held_bytes();
-        owner.builder.add(kind, raw_, place);
-        kept_.hold(owner.builder.held_bytes() - before);
+        owner.builder.add(is_collective ? TraceEventKind::collective_kernel : kind, raw,
+                          rows.row());
     }
 
     // --- traces ---
@@ -487,7 +416,7 @@ class ExportReader {
         std::vector<std::pair<std::int64_t, ExportProcess*>> by_device;
         for (auto& [id, owner] : processes_) {
             if (!owner->device_ns.empty()) {
-                by_device.emplace_back(device_of(*owner), owner.get());
+                by_device.emplace_back(owner->device(), owner.get());
             }
         }
         if (by_device.empty()) {
@@ -495,7 +424,11 @@ class ExportReader {
                              fmt::format("kernels ({})", how_to_record), "none");
         }
         std::ranges::stable_sort(by_device, {}, [](const auto& entry) { return entry.first; });
-        drop_others(by_device);
+        // Processes that use a GPU beside training reduce nothing while others do.
+        const auto reduces = [](const auto& entry) { return entry.second->reduces; };
+        if (std::ranges::any_of(by_device, reduces)) {
+            std::erase_if(by_device, [&](const auto& entry) { return !reduces(entry); });
+        }
         const std::map<std::int64_t, std::string> gpus = gpu_names();
         std::vector<ProfilerTrace> result;
         for (const auto& [device, owner] : by_device) {
@@ -515,79 +448,21 @@ class ExportReader {
         return result;
     }
 
-    // What else uses a GPU beside training: it reduces nothing while others do.
-    static void drop_others(std::vector<std::pair<std::int64_t, ExportProcess*>>& by_device) {
-        const auto reduces = [](const auto& entry) {
-            return std::ranges::any_of(entry.second->threads, [](const HostThread& thread) {
-                return !thread.collectives.empty();
-            });
-        };
-        if (std::ranges::any_of(by_device, reduces)) {
-            std::erase_if(by_device, [&](const auto& entry) { return !reduces(entry); });
-        }
-    }
-
-    // One process drives one: what little it does on another one is no part of its steps.
-    [[nodiscard]] std::int64_t device_of(const ExportProcess& owner) const {
-        constexpr std::int64_t least_share = 20;  // a twentieth
-        const auto busiest = std::ranges::max_element(
-            owner.device_ns, {}, [](const auto& device) { return device.second; });
-        for (const auto& [device, ns] : owner.device_ns) {
-            if (device != busiest->first && ns > busiest->second / least_share) {
-                throw InputError(database_.name(), std::string("/") + kernel_table,
-                                 "one GPU for each process (DistributedDataParallel)",
-                                 fmt::format("process {} with kernels on GPUs {} and {}",
-                                             owner.id & 0xffffff, busiest->first, device));
-            }
-        }
-        return busiest->first;
-    }
-
     ProfilerTrace trace_of(ExportProcess& owner) {
         for (HostThread& thread : owner.threads) {
             thread.match_notes();
-            owner.builder.head().backend =
-                thread.collectives.empty() ? owner.builder.head().backend : "nccl";
         }
+        owner.builder.head().backend = owner.reduces ? "nccl" : "";
         if (owner.steps.empty()) {
-            find_repeated_steps(owner);
+            find_repeated_steps(request_.step_range, *names_, owner);
         }
-        add_steps(owner, kept_);
+        add_steps(owner);
         if (owner.gradients > 0) {
-            add_operations(owner, *names_, kept_);
+            add_operations(owner, *names_);
         } else {
-            add_standing_gradients(owner, *names_, request_.all_reduce_bytes, kept_);
+            add_standing_gradients(owner, *names_, request_.all_reduce_bytes);
         }
         return owner.builder.take();
-    }
-
-    void find_repeated_steps(ExportProcess& owner) {
-        if (!request_.step_range.empty()) {
-            throw InputError(
-                "--step-range", "", "the name of ranges that mark steps",
-                fmt::format("\"{}\", of which there are none in {}",
-                            plain_text(request_.step_range), owner.builder.head().file));
-        }
-        std::ranges::stable_sort(owner.work, {}, &DeviceWork::begin_ns);
-        owner.steps = repeated_steps(owner.work, *names_);
-        if (owner.steps.empty()) {
-            throw InputError(
-                owner.builder.head().file, "",
-                "training steps: NVTX ranges (torch.cuda.nvtx.range(\"step\") around each, or "
-                "--step-range NAME), the optimizer's (nsys profile "
-                "--pytorch=autograd-shapes-nvtx), "
-                "or kernels and all-reduces that repeat themselves",
-                fmt::format("{} kernels, copies and fills that do not, and no such range",
-                            owner.work.size()));
-        }
-        owner.builder.head().notes.push_back(
-            {"steps",
-             "no range marks them: told by kernels that repeat themselves with the "
-             "all-reduces among them"});
-        if (owner.steps.size() > most_steps_read) {
-            owner.steps.erase(owner.steps.begin(),
-                              owner.steps.end() - static_cast<std::ptrdiff_t>(most_steps_read));
-        }
     }
 
     std::map<std::int64_t, std::string> gpu_names() {
@@ -609,10 +484,8 @@ class ExportReader {
     std::optional<ExportNames> names_;
     PayloadSchemas schemas_;
     std::map<std::int64_t, std::unique_ptr<ExportProcess>> processes_;
-    ExportProcess* last_process_ = nullptr;                        // of the row before
-    std::map<std::int64_t, std::vector<std::int64_t>> first_ids_;  // by process
+    ExportProcess* last_process_ = nullptr;  // of the row before
     std::optional<std::int64_t> first_time_;
-    RawEvent raw_;
 };
 
 }  // namespace

@@ -14,7 +14,7 @@ namespace bucketwise {
 
 struct NsysRequest {
     std::string step_range = {};  // the name of ranges that mark steps; empty: those that look so
-    // Of each step's all-reduces, as issued, where neither ranges nor NCCL's payloads tell.
+    // Bytes of each step's all-reduces, as issued, where neither ranges nor NCCL's payloads tell.
     std::vector<std::int64_t> all_reduce_bytes = {};
 };
 

@@ -12,7 +12,7 @@
 namespace bucketwise {
 namespace {
 
-// In ms, by step and rank; empty: a rank's time is missing.
+// In ms, by step and rank; empty where a rank's time is missing.
 using TimesByStep = std::vector<std::vector<double>>;
 
 TimesByStep times_by_step(const TracedRun& run, std::size_t k) {
@@ -39,16 +39,16 @@ double apart(const std::vector<double>& times) {
     return most - least;
 }
 
-// Where all-reduces follow one another at once, a rank that is late shows in the first of them
-// only: so by that to which ranks' own times differ most.
+// By the all-reduce at which ranks' own lateness differs most: where all-reduces follow one another
+// at once, a late rank shows in the first of them only.
 void find_rank_spread(TracedRun& run, const std::vector<TimesByStep>& times, Findings& findings) {
     constexpr std::size_t least_steps = 3;
     if (run.alike().size() < least_steps) {
+        const bool one = run.alike().size() == 1;
         findings.missing("rank spread",
-                         "{} step{} do{} not tell which of the lateness is a rank's own and which "
-                         "differs from step to step",
-                         run.alike().size(), run.alike().size() == 1 ? "" : "s",
-                         run.alike().size() == 1 ? "es" : "");
+                         "{} step{} not tell a rank's constant lateness from lateness that differs "
+                         "from step to step",
+                         run.alike().size(), one ? " does" : "s do");
         return;
     }
     std::size_t clearest = 0;
@@ -61,14 +61,14 @@ void find_rank_spread(TracedRun& run, const std::vector<TimesByStep>& times, Fin
         }
     }
     constexpr double least_spread = 0.001;
-    constexpr double most_spread = 1;  // as scenarios have
+    constexpr double most_spread = 1;  // of a scenario
     const double computed_ms = start_ms(run, clearest);
     const double spread = computed_ms > 0 ? largest_ms / computed_ms : 0.0;
     if (spread >= least_spread && spread <= most_spread) {
         run.rank_spread = std::round(spread * 1e4) / 1e4;
         findings.found("rank spread",
-                       "{:.1f} % of what a rank computes until all-reduce {}: how much that "
-                       "differs from step to step, each rank on its own (variation)",
+                       "{:.1f} % of a rank's computing until all-reduce {} differs from step to "
+                       "step, each rank on its own (variation)",
                        100 * spread, clearest + 1);
     }
 }

@@ -1,4 +1,4 @@
-// How late the ranks of a run come to its all-reduces, as traces of several of them tell.
+// The lateness of ranks at all-reduces, by traces of several ranks.
 #pragma once
 
 #include <cstddef>
@@ -8,9 +8,9 @@
 
 namespace bucketwise {
 
-// Says how far apart the ranks come to each all-reduce, and sets the run's rank_spread where steps
-// tell it. All of it from how long all-reduces last on each rank: they end together, so that who
-// comes first is in them for longest, whatever clock each rank has.
+// Reports how far apart the ranks come to each all-reduce, and sets the run's rank_spread where
+// steps tell it. Uses only the durations of all-reduces, so clocks may differ: all ranks end
+// together, and the first to arrive is in them for longest.
 void find_arrival(TracedRun& run, std::size_t all_reduces, Findings& findings);
 
 }  // namespace bucketwise

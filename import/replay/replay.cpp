@@ -1,6 +1,7 @@
 #include "import/replay/replay.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <utility>
 #include <vector>
@@ -14,113 +15,58 @@
 #include "sim/text/passed_on.h"
 
 namespace bucketwise {
-
-Duration Replay::largest_difference() const {
-    Duration largest{0};
-    for (const ReplayedAllReduce& all_reduce : all_reduces) {
-        const Duration difference = all_reduce.start - all_reduce.traced_start;
-        largest = std::max(largest, std::max(difference, -difference));
-    }
-    return largest;
-}
-
 namespace {
 
-Replay replayed(const TraceImport& imported, const Program& program, const Simulation& simulation) {
-    Replay result{.traced_step = imported.step, .step = simulation.ranks.front().step()};
-    result.ranks = imported.ranks;
-    result.traced_account = imported.account;
-    result.shortest_step = imported.shortest;
-    result.longest_step = imported.longest;
-    result.simulated = simulated_account(program, simulation);
-    return result;
-}
+constexpr double noticeable_error = 0.02;
 
-// Those on a communication stream of which that holds, as they are issued.
+// Pairs the simulated collectives for which `holds`, as issued, with the traced ones.
 template <typename Holds>
-std::vector<const Span*> collective_spans(const Program& program, const Simulation& simulation,
-                                          Holds holds) {
+Replay replayed(const TraceImport& imported, const Program& program, const Simulation& simulation,
+                Holds holds) {
+    Replay result{.traced = imported.summary,
+                  .step = simulation.ranks.front().step(),
+                  .ranks = imported.ranks,
+                  .simulated = simulated_account(program, simulation)};
+    const auto collective_of = [&](const Span* span) -> const Collective& {
+        return program.collectives[static_cast<std::size_t>(span->subject)];
+    };
     std::vector<const Span*> spans;
     for (const Span& span : simulation.timeline.spans) {
-        if (span.track == Track::communication &&
-            holds(program.collectives[static_cast<std::size_t>(span.subject)])) {
+        if (span.track == Track::communication && holds(collective_of(&span))) {
             spans.push_back(&span);
         }
     }
     std::ranges::sort(spans, {}, &Span::subject);
-    return spans;
-}
-
-// Side by side, as far as both go.
-template <typename Traced>
-void add_collectives(const Program& program, const std::vector<const Span*>& spans,
-                     const std::vector<Traced>& all_traced, Replay& result) {
+    const std::vector<TypicalCollective>& all_traced = imported.collectives();
     result.same_buckets = spans.size() == all_traced.size();
     for (std::size_t i = 0; i < std::min(spans.size(), all_traced.size()); ++i) {
-        const Collective& collective =
-            program.collectives[static_cast<std::size_t>(spans[i]->subject)];
-        const Traced& traced = all_traced[i];
-        result.all_reduces.push_back(
+        const Collective& collective = collective_of(spans[i]);
+        const TypicalCollective& traced = all_traced[i];
+        result.collectives.push_back(
             {traced.kind, traced.bytes, collective.bytes, traced.start, spans[i]->start});
         result.same_buckets = result.same_buckets && traced.kind == collective.kind &&
                               traced.bytes == collective.bytes;
     }
-}
-
-Replay replay_sharded(const TraceImport& imported, const Scenario& scenario) {
-    const ShardedInput input = sharded_input(scenario);
-    const Program program = sharded_program(input);
-    const Simulation simulation = sharded_simulation(input, program);
-    Replay result = replayed(imported, program, simulation);
-    result.sharded = true;
-    result.simulated.account.computing -= imported.late;
-    result.simulated.account.communicating += imported.late;
-    add_collectives(program,
-                    collective_spans(program, simulation, [](const auto&) { return true; }),
-                    imported.sharding->collectives, result);
     return result;
 }
 
-}  // namespace
-
-Replay replay(const TraceImport& imported, const Scenario& scenario) {
-    if (imported.sharding) {
-        return replay_sharded(imported, scenario);
-    }
-    const StepInput input = step_input(scenario);
-    // A list of caps is the request's own, whatever the cap.
-    const Evaluator evaluator(input, scenario.sync);
-    const Program program = evaluator.program(scenario.sync.bucket_cap);
-    const Simulation simulation = evaluator.simulation(program);
-    Replay result = replayed(imported, program, simulation);
-    add_collectives(program,
-                    collective_spans(program, simulation,
-                                     [](const Collective& one) { return one.bucket.has_value(); }),
-                    imported.all_reduces, result);
-    return result;
-}
-
-namespace {
-
-// Which parts of the step are off, the largest first.
+// The parts of the step that are off, the largest first.
 std::string difference_text(const Replay& replay) {
-    const auto over = [&](Duration StepAccount::*part) {
-        return replay.simulated.account.*part - replay.traced_account.*part;
-    };
-    std::vector<std::pair<const char*, Duration>> parts{
-        {"computing", over(&StepAccount::computing)},
-        {"waiting for launches", over(&StepAccount::launching)},
-        {replay.sharded ? "waiting for collectives and the ranks that are late for them"
-                        : "waiting for all-reduces and the ranks that are late for them",
-         over(&StepAccount::communicating)},
-        {"waiting for other streams", over(&StepAccount::others)}};
-    const auto size = [](const auto& part) { return std::max(part.second, -part.second); };
+    const std::string late = fmt::format("waiting for {} and the ranks that are late for them",
+                                         replay.traced.sharded ? "collectives" : "all-reduces");
+    const std::vector<std::string> names{"computing", "waiting for launches", late,
+                                         "waiting for other streams"};
+    std::vector<std::pair<std::string, Duration>> parts;
+    for (std::size_t i = 0; i < names.size(); ++i) {
+        const auto part = account_parts[i];
+        parts.emplace_back(names[i], replay.simulated.account.*part - replay.traced.account.*part);
+    }
+    const auto size = [](const auto& part) { return std::chrono::abs(part.second); };
     std::ranges::stable_sort(parts, std::ranges::greater{}, size);
     std::vector<std::string> texts;
     for (const auto& part : parts) {
         constexpr double worth_saying = 0.005;
-        const double of_step = to_ms(size(part)) / to_ms(replay.traced_step);
-        if (of_step >= worth_saying) {
+        if (to_ms(size(part)) / to_ms(replay.traced.step) >= worth_saying) {
             texts.push_back(fmt::format("{:+.3f} ms in {}", to_ms(part.second), part.first));
         }
     }
@@ -128,67 +74,134 @@ std::string difference_text(const Replay& replay) {
     if (!texts.empty()) {
         text += fmt::format("  It differs by {}.\n", fmt::join(texts, ", "));
     }
-    if (replay.longest_step - replay.shortest_step >
-        std::max(replay.step - replay.traced_step, replay.traced_step - replay.step)) {
+    if (replay.traced.longest - replay.traced.shortest >
+        std::chrono::abs(replay.step - replay.traced.step)) {
         text += fmt::format("  The traced steps differ more than that: {:.3f} to {:.3f} ms.\n",
-                            to_ms(replay.shortest_step), to_ms(replay.longest_step));
+                            to_ms(replay.traced.shortest), to_ms(replay.traced.longest));
     }
     return text;
 }
 
+// Medians of fewer steps than three may be off by as much as single steps are.
+void state_steps(const StepSummary& traced, std::size_t steps, Json& scenario) {
+    if (steps < 3) {
+        add_caveat(scenario,
+                   {.text = fmt::format("steps: only {} traced, so how far {} from others "
+                                        "is not known",
+                                        steps == 1 ? "one was" : "two were",
+                                        steps == 1 ? "it is" : "they are")});
+    }
+    constexpr double wide_spread = 0.2;  // of the median step
+    if (to_ms(traced.longest - traced.shortest) / to_ms(traced.step) > wide_spread) {
+        add_caveat(scenario, {.text = fmt::format("steps: those traced differ, {:.3f} to {:.3f} ms",
+                                                  to_ms(traced.shortest), to_ms(traced.longest))});
+    }
+}
+
 }  // namespace
 
+Duration Replay::largest_difference() const {
+    Duration largest{0};
+    for (const ReplayedCollective& one : collectives) {
+        largest = std::max(largest, std::chrono::abs(one.start - one.traced_start));
+    }
+    return largest;
+}
+
+Replay replay(const TraceImport& imported, const Scenario& scenario) {
+    if (imported.sharding) {
+        const ShardedInput input = sharded_input(scenario);
+        const Program program = sharded_program(input);
+        Replay result = replayed(imported, program, sharded_simulation(input, program),
+                                 [](const Collective&) { return true; });
+        result.simulated.account.computing -= imported.late;
+        result.simulated.account.communicating += imported.late;
+        return result;
+    }
+    const StepInput input = step_input(scenario);
+    // A list of caps is the request's own, whatever the cap.
+    const Evaluator evaluator(input, scenario.sync);
+    const Program program = evaluator.program(scenario.sync.bucket_cap);
+    return replayed(imported, program, evaluator.simulation(program),
+                    [](const Collective& one) { return one.bucket.has_value(); });
+}
+
 std::string text_of(const Replay& replay) {
+    const bool sharded = replay.traced.sharded;
     std::string text =
         fmt::format("\n  Replayed: {:.3f} ms per step, traced {:.3f} ms ({:+.2f} %).\n",
-                    to_ms(replay.step), to_ms(replay.traced_step), 100 * replay.error());
-    constexpr double noticeable = 0.02;
+                    to_ms(replay.step), to_ms(replay.traced.step), 100 * replay.error());
     constexpr double poor = 0.05;
-    if (std::abs(replay.error()) > noticeable) {
+    if (std::abs(replay.error()) > noticeable_error) {
         text += difference_text(replay);
     }
     if (std::abs(replay.error()) > poor) {
         text += "  That is too far off to decide by.\n";
     }
-    if (replay.all_reduces.empty() || replay.ranks == 1) {
+    if (replay.collectives.empty() || replay.ranks == 1) {
         return text;
     }
-    const auto before_step = [](const ReplayedAllReduce& one) {
-        return one.traced_start < Duration{0};
-    };
-    if (std::ranges::any_of(replay.all_reduces, before_step)) {
+    if (std::ranges::any_of(replay.collectives,
+                            [](const auto& one) { return one.traced_start < Duration{0}; })) {
         return text +
                "  No event tells when the device ran the all-reduces; the host issued them before "
                "the step began.\n";
     }
     text += fmt::format("\n  {:>14} {:>16} {:>19} {:>15}\n",
-                        replay.sharded ? "collective (B)" : "all-reduce (B)", "traced start (ms)",
+                        sharded ? "collective (B)" : "all-reduce (B)", "traced start (ms)",
                         "simulated start (ms)", "difference (ms)");
-    constexpr std::size_t most_listed = 40;  // of sharded ones, of which there are hundreds
-    const std::size_t listed = replay.sharded ? std::min(most_listed, replay.all_reduces.size())
-                                              : replay.all_reduces.size();
+    constexpr std::size_t most_listed = 40;  // FSDP2 has hundreds
+    const std::size_t listed =
+        sharded ? std::min(most_listed, replay.collectives.size()) : replay.collectives.size();
     for (std::size_t i = 0; i < listed; ++i) {
-        const ReplayedAllReduce& all_reduce = replay.all_reduces[i];
-        text += replay.sharded ? fmt::format("  {:<14}", name_of(all_reduce.kind)) : "";
-        text +=
-            fmt::format("  {:>14} {:>17.3f} {:>20.3f} {:>+15.3f}{}\n",
-                        all_reduce.traced_bytes.count, to_ms(all_reduce.traced_start),
-                        to_ms(all_reduce.start), to_ms(all_reduce.start - all_reduce.traced_start),
-                        all_reduce.bytes == all_reduce.traced_bytes
-                            ? ""
-                            : fmt::format("  (simulated: {} B)", all_reduce.bytes.count));
+        const ReplayedCollective& one = replay.collectives[i];
+        text += sharded ? fmt::format("  {:<14}", name_of(one.kind)) : "";
+        text += fmt::format(
+            "  {:>14} {:>17.3f} {:>20.3f} {:>+15.3f}{}\n", one.traced_bytes.count,
+            to_ms(one.traced_start), to_ms(one.start), to_ms(one.start - one.traced_start),
+            one.bytes == one.traced_bytes ? ""
+                                          : fmt::format("  (simulated: {} B)", one.bytes.count));
     }
-    if (listed < replay.all_reduces.size()) {
-        text += fmt::format("  and {} more\n", replay.all_reduces.size() - listed);
+    if (listed < replay.collectives.size()) {
+        text += fmt::format("  and {} more\n", replay.collectives.size() - listed);
     }
     if (!replay.same_buckets) {
         text += fmt::format("\n  The simulated {} are not the traced ones.\n",
-                            replay.sharded ? "collectives" : "buckets");
+                            sharded ? "collectives" : "buckets");
     }
     return text;
 }
 
-TraceProcess traced_process(const TracedStep& step, const std::string& file) {
+std::optional<Caveat> replay_caveat(Duration predicted, Duration shown, std::string_view source) {
+    constexpr double poor_error = 0.1;
+    const double error =
+        std::abs(static_cast<double>(predicted.count()) / static_cast<double>(shown.count()) - 1);
+    if (error <= noticeable_error) {
+        return std::nullopt;
+    }
+    return Caveat{.text = fmt::format("{} replays {:.1f} % off: {:.3f} ms per step for {:.3f} ms",
+                                      source, 100 * error, to_ms(predicted), to_ms(shown)),
+                  .withholds = error > poor_error};
+}
+
+void state_caveats(const Replay& replayed, TraceImport& imported) {
+    Json& scenario = imported.scenario;
+    if (const auto caveat = replay_caveat(replayed.step, replayed.traced.step, "the trace")) {
+        add_caveat(scenario, *caveat);
+    }
+    if (!replayed.collectives.empty() && !replayed.same_buckets) {
+        add_caveat(scenario,
+                   {.text = fmt::format("the simulated {} are not the traced ones",
+                                        replayed.traced.sharded ? "collectives" : "buckets")});
+    }
+    state_steps(imported.summary, imported.run->alike().size(), scenario);
+    for (const Caveat& caveat : caveats_of(imported.findings, Weakens::scenario)) {
+        add_caveat(scenario, caveat);
+    }
+}
+
+TraceProcess traced_process(const TraceImport& imported) {
+    const TracedStep& step = imported.typical;
     TraceTrack host{"host", {}};
     TraceTrack compute{"compute stream", {}};
     TraceTrack communication{"communication stream", {}};
@@ -210,11 +223,10 @@ TraceProcess traced_process(const TracedStep& step, const std::string& file) {
                  *collective.begin, *collective.end});
         }
     }
+    TraceProcess process{
+        fmt::format("traced: {} of {}", step.name, file_name(imported.summary.file)), {}};
     for (TraceTrack* track : {&host, &compute, &communication}) {
         std::ranges::stable_sort(track->slices, {}, &TraceSlice::begin);
-    }
-    TraceProcess process{fmt::format("traced: {} of {}", step.name, file_name(file)), {}};
-    for (TraceTrack* track : {&host, &compute, &communication}) {
         if (!track->slices.empty()) {
             process.tracks.push_back(std::move(*track));
         }

@@ -7,20 +7,24 @@
 namespace bucketwise {
 namespace {
 
-// One pass over what ran.
+using Spans = std::vector<std::optional<Span>>;
+
+// One pass over the instructions and their spans.
 class Accountant {
   public:
-    Accountant(const Program& program, const Simulation& simulation) : program_(program) {
-        spans_.resize(program.instructions.size());
-        issues_.resize(program.instructions.size());
-        ends_.resize(program.collectives.size());
+    Accountant(const Program& program, const Simulation& simulation)
+        : program_(program),
+          computed_(program.instructions.size()),
+          issued_spans_(program.instructions.size()),
+          collectives_(program.collectives.size()) {
         for (const Span& span : simulation.timeline.spans) {
+            const auto subject = static_cast<std::size_t>(span.subject);
             if (span.track == Track::communication) {
-                ends_[static_cast<std::size_t>(span.subject)] = span;
+                collectives_[subject] = span;
             } else if (span.track == Track::compute && span.rank == 0) {
-                spans_[static_cast<std::size_t>(span.subject)] = span;
+                computed_[subject] = span;
             } else if (span.track == Track::host && span.rank == 0) {
-                issues_[static_cast<std::size_t>(span.subject)] = span;
+                issued_spans_[subject] = span;
             }
         }
     }
@@ -29,13 +33,13 @@ class Accountant {
         for (std::size_t i = 0; i < program_.instructions.size(); ++i) {
             const Instruction& instruction = program_.instructions[i];
             const auto subject = static_cast<std::size_t>(instruction.subject);
-            issued_ = issues_[i] ? issues_[i]->end : issued_;
+            issued_ = issued_spans_[i] ? issued_spans_[i]->end : issued_;
             if (instruction.kind == InstructionKind::wait) {
                 wait_for(subject);
             } else if (instruction.kind == InstructionKind::launch) {
                 issue(subject);
-            } else if (spans_[i]) {
-                compute(instruction, *spans_[i]);
+            } else if (computed_[i]) {
+                compute(instruction, *computed_[i]);
             }
         }
         return std::move(result_);
@@ -43,20 +47,21 @@ class Accountant {
 
   private:
     void issue(std::size_t collective) {
-        if (program_.collectives[collective].bucket && ends_[collective]) {
+        if (const auto& span = collectives_[collective];
+            program_.collectives[collective].bucket && span) {
             bucket_of_[collective] = result_.buckets.size();
             result_.buckets.push_back({.bucket = result_.buckets.size(),
                                        .issued = free_,
-                                       .begin = ends_[collective]->start,
-                                       .end = ends_[collective]->end});
+                                       .begin = span->start,
+                                       .end = span->end});
         }
     }
 
     void wait_for(std::size_t collective) {
-        if (!ends_[collective]) {
+        if (!collectives_[collective]) {
             return;
         }
-        const Duration waited = std::max(ends_[collective]->end - free_, Duration{0});
+        const Duration waited = std::max(collectives_[collective]->end - free_, Duration{0});
         result_.account.communicating += waited;
         free_ += waited;
         if (const auto bucket = bucket_of_.find(collective); bucket != bucket_of_.end()) {
@@ -64,7 +69,7 @@ class Accountant {
         }
     }
 
-    // Of what it waits for before it, what is after it has been issued is for other streams.
+    // A wait after the instruction was issued is for other streams.
     void compute(const Instruction& instruction, const Span& span) {
         const Duration waited = std::max(span.start - free_, Duration{0});
         const Duration others =
@@ -82,12 +87,12 @@ class Accountant {
     }
 
     const Program& program_;
-    std::vector<std::optional<Span>> spans_;  // by instruction, of the compute stream
-    std::vector<std::optional<Span>> ends_;   // by collective
+    Spans computed_;      // by instruction, on the compute stream
+    Spans issued_spans_;  // by instruction, on the host
+    Spans collectives_;
     std::map<std::size_t, std::size_t> bucket_of_;
-    std::vector<std::optional<Span>> issues_;  // by instruction, of the host
     Duration free_{0};
-    Duration issued_ = far_ahead;  // when the host is done with what is looked at
+    Duration issued_ = far_ahead;  // when the host is done with the instruction
     SimulatedAccount result_;
 };
 
@@ -107,13 +112,13 @@ StepAccount account_of(const TracedStep& step, bool has_device) {
 }
 
 StepAccount traced_account(const TracedRun& run) {
-    const auto typical = [&](Duration StepAccount::*part) {
-        return median_of(run.alike(), [&](const TracedStep* step) {
+    StepAccount typical;
+    for (const auto part : account_parts) {
+        typical.*part = median_of(run.alike(), [&](const TracedStep* step) {
             return account_of(*step, run.rank().has_device).*part;
         });
-    };
-    return {typical(&StepAccount::computing), typical(&StepAccount::launching),
-            typical(&StepAccount::communicating), typical(&StepAccount::others)};
+    }
+    return typical;
 }
 
 SimulatedAccount simulated_account(const Program& program, const Simulation& simulation) {

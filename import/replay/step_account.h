@@ -1,6 +1,7 @@
-// Where the time of a step goes: each moment of the compute stream, counted once.
+// The account of a step: each moment of the compute stream, counted once.
 #pragma once
 
+#include <array>
 #include <vector>
 
 #include "import/run/traced_run.h"
@@ -12,25 +13,28 @@ namespace bucketwise {
 
 struct StepAccount {
     Duration computing{0};
-    Duration launching{0};      // free, and nothing was launched
-    Duration communicating{0};  // free, until all-reduces or broadcasts of buffers had ended
-    Duration others{0};         // free, until other streams' work or other ranks' had
+    Duration launching{0};      // free, while nothing was launched
+    Duration communicating{0};  // free, until all-reduces or broadcasts of buffers ended
+    Duration others{0};         // free, until work of other streams or ranks ended
     bool operator==(const StepAccount&) const = default;
 
     [[nodiscard]] Duration step() const { return computing + launching + communicating + others; }
 };
 
-// `has_device`: it ran on one; else the host is the device.
+inline constexpr std::array account_parts{&StepAccount::computing, &StepAccount::launching,
+                                          &StepAccount::communicating, &StepAccount::others};
+
+// Without a device, the host is the device.
 StepAccount account_of(const TracedStep& step, bool has_device);
 
-// Of the traced steps, each part the median.
+// The median over the traced steps, part by part.
 StepAccount traced_account(const TracedRun& run);
 
-// What one bucket is waited for, once all gradients are ready.
+// The wait for one bucket, once all gradients are ready.
 struct BucketWait {
     std::size_t bucket = 0;  // in launch order
     Duration waited{0};
-    Duration issued{0};  // the all-reduce, from the start of the step, on the compute stream
+    Duration issued{0};  // from the start of the step, on the compute stream
     Duration begin{0};   // on the communication stream
     Duration end{0};
     bool operator==(const BucketWait&) const = default;
@@ -43,7 +47,7 @@ struct SimulatedAccount {
     bool operator==(const SimulatedAccount&) const = default;
 };
 
-// Of a simulated step with its timeline, of the first rank.
+// The account of the first rank, by the timeline of the simulation.
 SimulatedAccount simulated_account(const Program& program, const Simulation& simulation);
 
 }  // namespace bucketwise

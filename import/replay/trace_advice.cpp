@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
+#include <utility>
 
 #include <fmt/format.h>
 
-#include "import/replay/trace_caveats.h"
 #include "sim/plan/strategy.h"
 #include "sim/predict/prediction.h"
 #include "sim/predict/sharded_prediction.h"
@@ -34,26 +34,22 @@ std::string ms_and_share(Duration part, Duration whole) {
 std::string binds_text(const StepAccount& account, bool has_device, const char* collectives) {
     const Duration most =
         std::max({account.computing, account.launching, account.communicating, account.others});
-    if (!has_device) {
-        return fmt::format(
-            "{}: of {:.4g} ms the host computes for {:.4g} and waits for others for "
-            "{:.4g}",
-            most == account.computing ? "computing" : "communication", to_ms(account.step()),
-            to_ms(account.computing), to_ms(account.communicating));
-    }
     const char* const what = most == account.computing       ? "computing"
                              : most == account.launching     ? "launching"
                              : most == account.communicating ? "communication"
                                                              : "other streams or ranks";
-    std::string text = fmt::format(
-        "{}: of {:.4g} ms the device computes for {:.4g} and waits for launches for {:.4g}, for "
-        "{} for {:.4g}",
-        what, to_ms(account.step()), to_ms(account.computing), to_ms(account.launching),
-        collectives, to_ms(account.communicating));
-    if (account.others > Duration{0}) {
-        text += fmt::format(", for others for {:.4g}", to_ms(account.others));
+    if (!has_device) {
+        return fmt::format(
+            "{}: of {:.4g} ms the host computes for {:.4g} and waits for others for {:.4g}", what,
+            to_ms(account.step()), to_ms(account.computing), to_ms(account.communicating));
     }
-    return text;
+    return fmt::format(
+        "{}: of {:.4g} ms the device computes for {:.4g} and waits for launches for {:.4g}, for "
+        "{} for {:.4g}{}",
+        what, to_ms(account.step()), to_ms(account.computing), to_ms(account.launching),
+        collectives, to_ms(account.communicating),
+        account.others > Duration{0} ? fmt::format(", for others for {:.4g}", to_ms(account.others))
+                                     : "");
 }
 
 // --- communication ---
@@ -70,8 +66,14 @@ std::string why(const BucketWait& wait, const SimulatedAccount& simulated) {
     return text + fmt::format(" and takes {:.3g} ms", to_ms(wait.end - wait.begin));
 }
 
-std::string communication_text(const TraceImport& imported, const Replay& replay,
-                               Duration exposed) {
+std::string exposed_text(Duration wire, Duration exposed, Duration step) {
+    return share(exposed, step) < worth_saying
+               ? fmt::format("of {:.4g} ms nothing is exposed", to_ms(wire))
+               : fmt::format("of {:.4g} ms {} are exposed", to_ms(wire),
+                             ms_and_share(exposed, step));
+}
+
+std::string communication_text(const Replay& replay, Duration exposed) {
     const SimulatedAccount& simulated = replay.simulated;
     if (simulated.buckets.empty()) {
         return "none: no all-reduces";
@@ -80,13 +82,12 @@ std::string communication_text(const TraceImport& imported, const Replay& replay
     for (const BucketWait& bucket : simulated.buckets) {
         wire += bucket.end - bucket.begin;
     }
-    const auto longest = std::ranges::max_element(simulated.buckets, {}, &BucketWait::waited);
-    std::string text =
-        share(exposed, replay.step) < worth_saying
-            ? fmt::format("of {:.4g} ms nothing is exposed", to_ms(wire))
-            : fmt::format("of {:.4g} ms {} are exposed: {}", to_ms(wire),
-                          ms_and_share(exposed, replay.step), why(*longest, simulated));
-    const Duration beyond = imported.account.communicating - simulated.account.communicating;
+    std::string text = exposed_text(wire, exposed, replay.step);
+    if (share(exposed, replay.step) >= worth_saying) {
+        const auto longest = std::ranges::max_element(simulated.buckets, {}, &BucketWait::waited);
+        text += ": " + why(*longest, simulated);
+    }
+    const Duration beyond = replay.traced.account.communicating - simulated.account.communicating;
     if (share(beyond, replay.step) >= worth_saying) {
         text += fmt::format("; the trace waits {:.3g} ms longer, for other ranks", to_ms(beyond));
     }
@@ -95,14 +96,19 @@ std::string communication_text(const TraceImport& imported, const Replay& replay
 
 // --- what to change ---
 
-// Without launching anything but what the device computes.
-StepInput launched_for_free(StepInput input) {
+// Calls `change` for every operation of the step.
+template <typename Change>
+StepInput with_operations(StepInput input, const Change& change) {
     for (auto* pass :
          {&input.workload.forward, &input.workload.backward, &input.step.optimizer_operations}) {
-        for (TimedOperation& operation : *pass) {
-            operation.host = Duration{0};
-        }
+        std::ranges::for_each(*pass, change);
     }
+    return input;
+}
+
+StepInput launched_for_free(StepInput input) {
+    input = with_operations(std::move(input),
+                            [](TimedOperation& operation) { operation.host = Duration{0}; });
     input.workload.copy_launch = Duration{0};
     input.link.host_issue = Duration{0};
     input.link.host_wait = Duration{0};
@@ -132,109 +138,62 @@ std::vector<Saving> worthwhile(std::vector<Saving> savings, Duration step) {
     return savings;
 }
 
-class Changes {
-  public:
-    Changes(const Scenario& scenario, const StepInput& input, Duration step)
-        : sync_(scenario.sync), input_(input), step_(step) {}
-
-    std::vector<Saving> savings() {
-        if (!input_.workload.host_is_device) {
-            launch_less();
-            not_waiting();
-        }
-        others_gone();
-        if (input_.group.ranks > 1 && is_ddp(sync_.strategy)) {
-            settings();
-            faster_link();
-        }
-        return worthwhile(std::move(savings_), step_);
+// The best of DistributedDataParallel's caps.
+std::pair<std::string, Duration> best_caps(const StepInput& input, SyncRequest sync) {
+    // All plans, or, where that takes long, caps that double.
+    constexpr std::size_t most_work = 20'000'000;
+    constexpr int most_doubled = 10;
+    std::vector<Bytes> caps;
+    const std::size_t work = input.workload.gradients.size() *
+                             (input.workload.forward.size() + input.workload.backward.size());
+    for (int i = 0; work > most_work && i <= most_doubled; ++i) {
+        caps.push_back(Bytes{bytes_per_mib << i});
     }
-
-  private:
-    static Duration step_of(const StepInput& input, const SyncRequest& sync) {
-        return Evaluator(input, sync).step(sync.bucket_cap);
-    }
-
-    void add(std::string change, Duration step, bool at_most) {
-        savings_.push_back({std::move(change), step_ - step, at_most});
-    }
-
-    template <typename Change>
-    [[nodiscard]] StepInput with_operations(const Change& change) const {
-        StepInput input = input_;
-        for (auto* pass : {&input.workload.forward, &input.workload.backward,
-                           &input.step.optimizer_operations}) {
-            std::ranges::for_each(*pass, change);
-        }
-        return input;
-    }
-
-    void launch_less() { add(launch_less_text, step_of(launched_for_free(input_), sync_), true); }
-
-    void not_waiting() {
-        const StepInput input =
-            with_operations([](TimedOperation& operation) { operation.host_waits = false; });
-        add("let the host run on (.item(), synchronisations)", step_of(input, sync_), true);
-    }
-
-    void others_gone() {
-        const StepInput input = with_operations([](TimedOperation& operation) {
-            if (operation.order.is_beside()) {
-                operation.device = Duration{0};
-            }
-        });
-        add("what other streams or ranks hold up (see stalls)", step_of(input, sync_), true);
-    }
-
-    void settings() {
-        SyncRequest sync = sync_;
-        if (!sync.views) {
-            sync.views = true;
-            add("gradient_as_bucket_view=True", step_of(input_, sync), false);
-        }
-        sync = sync_;
-        if (sync.comm_hook == CommHook::none) {
-            sync.comm_hook = CommHook::bf16;
-            add("bf16_compress_hook", step_of(input_, sync), false);
-        }
-        // All plans, or, where that takes long, caps that double.
-        constexpr std::size_t most_work = 20'000'000;
-        constexpr int most_doubled = 10;
-        std::vector<Bytes> caps;
-        const std::size_t work = input_.workload.gradients.size() *
-                                 (input_.workload.forward.size() + input_.workload.backward.size());
-        for (int i = 0; work > most_work && i <= most_doubled; ++i) {
-            caps.push_back(Bytes{bytes_per_mib << i});
-        }
-        sync = sync_;
-        sync.bucket_cap_list.clear();
-        const Prediction prediction = predict(input_, sync, caps, [](double) {});
-        const Evaluation& advised = prediction.advised();
-        add(prediction.keep_default
+    sync.bucket_cap_list.clear();
+    const Prediction prediction = predict(input, sync, caps, [](double) {});
+    const Evaluation& advised = prediction.advised();
+    return {prediction.keep_default
                 ? std::string("DistributedDataParallel's default buckets")
                 : fmt::format("bucket_cap_mb={}", typed_mib(advised.cap.named().value_or(Bytes{}))),
-            advised.step(), false);
+            advised.step()};
+}
+
+std::vector<Saving> savings_of(const SyncRequest& sync, const StepInput& input, Duration step) {
+    std::vector<Saving> savings;
+    const auto add = [&](std::string change, Duration other, bool at_most) {
+        savings.push_back({std::move(change), step - other, at_most});
+    };
+    const auto step_of = [&](const StepInput& changed, const SyncRequest& request) {
+        return Evaluator(changed, request).step(request.bucket_cap);
+    };
+    if (!input.workload.host_is_device) {
+        add(launch_less_text, step_of(launched_for_free(input), sync), true);
+        const StepInput runs_on =
+            with_operations(input, [](TimedOperation& operation) { operation.host_waits = false; });
+        add("let the host run on (.item(), synchronisations)", step_of(runs_on, sync), true);
     }
-
-    void faster_link() {
-        StepInput input = input_;
-        make_twice_as_fast(input.link);
-        add(faster_link_text, step_of(input, sync_), false);
+    const StepInput alone = with_operations(input, [](TimedOperation& operation) {
+        operation.device = operation.order.is_beside() ? Duration{0} : operation.device;
+    });
+    add("no waits for other streams or ranks (see stalls)", step_of(alone, sync), true);
+    if (input.group.ranks > 1 && is_ddp(sync.strategy)) {
+        SyncRequest changed = sync;
+        if (!sync.views) {
+            changed.views = true;
+            add("gradient_as_bucket_view=True", step_of(input, changed), false);
+        }
+        changed = sync;
+        if (sync.comm_hook == CommHook::none) {
+            changed.comm_hook = CommHook::bf16;
+            add("bf16_compress_hook", step_of(input, changed), false);
+        }
+        auto [caps, best] = best_caps(input, sync);
+        add(std::move(caps), best, false);
+        StepInput faster = input;
+        make_twice_as_fast(faster.link);
+        add(faster_link_text, step_of(faster, sync), false);
     }
-
-    SyncRequest sync_;
-    const StepInput& input_;
-    Duration step_;
-    std::vector<Saving> savings_;
-};
-
-// --- of what is sharded ---
-
-std::string sharded_communication_text(const ShardedEvaluation& evaluation) {
-    return share(evaluation.exposed, evaluation.step()) < worth_saying
-               ? fmt::format("of {:.4g} ms nothing is exposed", to_ms(evaluation.communication))
-               : fmt::format("of {:.4g} ms {} are exposed", to_ms(evaluation.communication),
-                             ms_and_share(evaluation.exposed, evaluation.step()));
+    return worthwhile(std::move(savings), step);
 }
 
 std::vector<Saving> sharded_savings(const Scenario& scenario, const ShardedInput& input,
@@ -261,19 +220,17 @@ std::vector<Saving> sharded_savings(const Scenario& scenario, const ShardedInput
 }  // namespace
 
 TraceAdvice advise(const TraceImport& imported, const Scenario& scenario, const Replay& replay) {
-    TraceAdvice advice{.binds = binds_text(imported.account, imported.run->rank().has_device,
+    TraceAdvice advice{.binds = binds_text(replay.traced.account, imported.run->rank().has_device,
                                            imported.sharding ? "collectives" : "all-reduces"),
-                       .communication = {},
-                       .savings = {},
                        .step = replay.step,
                        .replay_error = replay.error()};
-    const auto poor = replay_caveat(replay.step, replay.traced_step, "the trace");
-    if (poor && poor->withholds) {
-        advice.withheld = poor->text;
-    }
+    const auto poor = replay_caveat(replay.step, replay.traced.step, "the trace");
+    advice.withheld = poor && poor->withholds ? poor->text : "";
     if (imported.sharding) {
         const ShardedInput input = sharded_input(scenario);
-        advice.communication = sharded_communication_text(evaluate_sharded(scenario, input));
+        const ShardedEvaluation evaluation = evaluate_sharded(scenario, input);
+        advice.communication =
+            exposed_text(evaluation.communication, evaluation.exposed, evaluation.step());
         if (advice.withheld.empty()) {
             advice.savings = sharded_savings(scenario, input, replay.step);
         }
@@ -281,10 +238,10 @@ TraceAdvice advise(const TraceImport& imported, const Scenario& scenario, const 
     }
     const StepInput input = step_input(scenario);
     Evaluator evaluator(input, scenario.sync);
-    const Duration exposed = evaluator.evaluate(scenario.sync.bucket_cap).exposed;
-    advice.communication = communication_text(imported, replay, exposed);
+    advice.communication =
+        communication_text(replay, evaluator.evaluate(scenario.sync.bucket_cap).exposed);
     if (advice.withheld.empty()) {
-        advice.savings = Changes(scenario, input, replay.step).savings();
+        advice.savings = savings_of(scenario.sync, input, replay.step);
     }
     return advice;
 }
@@ -305,10 +262,10 @@ std::string verdict_text(const TraceAdvice& advice) {
 }
 
 std::string text_of(const TraceAdvice& advice) {
-    std::string change =
-        !advice.withheld.empty() ? fmt::format("advice is withheld: {}\n", advice.withheld)
-        : advice.savings.empty() ? "nothing that is known here saves half a percent\n"
-                                 : "";
+    std::string change = !advice.withheld.empty()
+                             ? fmt::format("advice is withheld: {}\n", advice.withheld)
+                         : advice.savings.empty() ? "no change known here saves half a percent\n"
+                                                  : "";
     constexpr std::size_t most_listed = 3;
     for (std::size_t i = 0; i < std::min(advice.savings.size(), most_listed); ++i) {
         const Saving& saving = advice.savings[i];

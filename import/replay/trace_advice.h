@@ -1,5 +1,4 @@
-// What a person wants to know first of a traced step: what binds it, what communication costs it,
-// and what to change.
+// Advice on a traced step: what binds it, the cost of communication, and what to change first.
 #pragma once
 
 #include <string>
@@ -15,25 +14,25 @@ namespace bucketwise {
 struct Saving {
     std::string change;    // "bf16_compress_hook"
     Duration saves{0};     // of a step
-    bool at_most = false;  // an upper bound, as nothing comes for free
+    bool at_most = false;  // an upper bound: the change is simulated as free
     bool operator==(const Saving&) const = default;
 };
 
 struct TraceAdvice {
     std::string binds;
-    std::string communication;
-    std::vector<Saving> savings;  // the largest first; none that saves less than 0.5 %
-    Duration step{0};             // as replayed
-    double replay_error = 0;      // of the step, as a share
-    std::string withheld = {};    // why nothing is said of savings; empty: they are
+    std::string communication = {};
+    std::vector<Saving> savings = {};  // the largest first; each of 0.5 % or more
+    Duration step{0};                  // as replayed
+    double replay_error = 0;           // of the step, relative
+    std::string withheld = {};         // why there are no savings; empty: there may be
     bool operator==(const TraceAdvice&) const = default;
 };
 
-// `replay` is of `scenario`, the imported one. Each saving is one simulation, or a few; none is
-// made where the replay is so far off that they would mislead (poor_replay_error).
+// `replay` is of `scenario`, the imported one. Simulates each change, unless the replay is too far
+// off (replay_caveat).
 TraceAdvice advise(const TraceImport& imported, const Scenario& scenario, const Replay& replay);
 
-// What to do first, and how far that is to be relied on: one sentence.
+// One sentence: the first change, and how reliable that is.
 std::string verdict_text(const TraceAdvice& advice);
 
 // Three lines.

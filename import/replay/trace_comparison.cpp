@@ -1,9 +1,8 @@
 #include "import/replay/trace_comparison.h"
 
 #include <algorithm>
-#include <array>
+#include <chrono>
 #include <utility>
-#include <vector>
 
 #include <fmt/format.h>
 
@@ -13,13 +12,10 @@
 namespace bucketwise {
 namespace {
 
-constexpr std::array all_passes{&TracedStep::forward, &TracedStep::backward,
-                                &TracedStep::optimizer};
-
 template <typename Visit>
 void for_each_operation(const TracedStep& step, Visit visit) {
-    for (const auto pass : all_passes) {
-        for (const StepMark& mark : step.*pass) {
+    for (const auto* pass : {&step.forward, &step.backward, &step.optimizer}) {
+        for (const StepMark& mark : *pass) {
             if (mark.kind != MarkKind::collective && mark.device > Duration{0}) {
                 visit(mark);
             }
@@ -27,14 +23,11 @@ void for_each_operation(const TracedStep& step, Visit visit) {
     }
 }
 
-// Copies by what they are for, as their kernels are of many names.
-const std::string& name_of(const StepMark& mark) {
-    static const std::string in = "DDP: gradients into buckets";
-    static const std::string back = "DDP: gradients out of buckets";
-    static const std::string buffer = "DDP: buffers after their broadcast";
-    return mark.kind == MarkKind::copy_in       ? in
-           : mark.kind == MarkKind::copy_back   ? back
-           : mark.kind == MarkKind::copy_buffer ? buffer
+// Kernels of copies have many names: the purpose stands for them.
+std::string name_of(const StepMark& mark) {
+    return mark.kind == MarkKind::copy_in       ? "DDP: gradients into buckets"
+           : mark.kind == MarkKind::copy_back   ? "DDP: gradients out of buckets"
+           : mark.kind == MarkKind::copy_buffer ? "DDP: buffers after their broadcast"
                                                 : mark.name;
 }
 
@@ -56,40 +49,16 @@ std::map<std::string, OperationTotal> totals_of(const Steps& steps) {
     return totals;
 }
 
-Duration host_time(const TracedStep& step) {
-    Duration sum = step.optimizer_host;
-    for (const auto pass : {&TracedStep::forward, &TracedStep::backward}) {
-        for (const StepMark& mark : step.*pass) {
-            sum += mark.host + mark.until_wait;
-        }
-    }
-    return sum;
-}
-
 // --- text ---
 
-// Of two steps, of which each varies: by how much the second may be said to differ.
-bool within_noise(const StepSummary& before, const StepSummary& after) {
-    return before.shortest <= after.longest && after.shortest <= before.longest;
-}
+using Rows = std::vector<std::pair<const char*, Duration StepAccount::*>>;
 
-struct Row {
-    const char* what;
-    Duration before{0};
-    Duration after{0};
-    [[nodiscard]] Duration change() const { return after - before; }
-};
-
-std::vector<Row> parts_of(const StepSummary& before, const StepSummary& after) {
-    const auto row = [&](const char* what, Duration StepAccount::*part) {
-        return Row{what, before.account.*part, after.account.*part};
-    };
-    return {
-        row("computing", &StepAccount::computing),
-        row("waiting for launches", &StepAccount::launching),
-        row(before.sharded || after.sharded ? "waiting for collectives" : "waiting for all-reduces",
-            &StepAccount::communicating),
-        row("waiting for other streams", &StepAccount::others)};
+Rows parts_of(bool sharded) {
+    return {{"computing", &StepAccount::computing},
+            {"waiting for launches", &StepAccount::launching},
+            {sharded ? "waiting for collectives" : "waiting for all-reduces",
+             &StepAccount::communicating},
+            {"waiting for other streams", &StepAccount::others}};
 }
 
 std::string verdict(const StepSummary& before, const StepSummary& after) {
@@ -98,75 +67,67 @@ std::string verdict(const StepSummary& before, const StepSummary& after) {
         return "  A step takes as long in both.\n";
     }
     std::string text = fmt::format(
-        "  A step takes {:.4g} ms {} ({:+.1f} %)", to_ms(change < Duration{0} ? -change : change),
+        "  A step takes {:.4g} ms {} ({:+.1f} %)", to_ms(std::chrono::abs(change)),
         change < Duration{0} ? "less" : "more", 100 * (to_ms(after.step) / to_ms(before.step) - 1));
-    if (within_noise(before, after)) {
+    if (before.shortest <= after.longest && after.shortest <= before.longest) {
         return text +
-               ", which is no more than the steps of each trace differ: it cannot be told "
-               "whether anything changed.\n";
+               ", no more than the steps of each trace differ: whether anything changed cannot be "
+               "told.\n";
     }
-    std::vector<Row> parts = parts_of(before, after);
-    const auto size = [](const Row& row) { return std::max(row.change(), -row.change()); };
-    std::ranges::stable_sort(parts, std::ranges::greater{}, size);
+    const auto change_of = [&](const Rows::value_type& part) {
+        return after.account.*part.second - before.account.*part.second;
+    };
+    Rows parts = parts_of(before.sharded || after.sharded);
+    std::ranges::stable_sort(parts, std::ranges::greater{},
+                             [&](const auto& part) { return std::chrono::abs(change_of(part)); });
     std::vector<std::string> texts;
-    for (const Row& part : parts) {
+    for (const auto& part : parts) {
         constexpr double worth_naming = 0.1;  // of the change
-        if (to_ms(size(part)) >= worth_naming * to_ms(change < Duration{0} ? -change : change)) {
-            texts.push_back(fmt::format("{:+.4g} ms {}", to_ms(part.change()), part.what));
+        if (to_ms(std::chrono::abs(change_of(part))) >=
+            worth_naming * to_ms(std::chrono::abs(change))) {
+            texts.push_back(fmt::format("{:+.4g} ms {}", to_ms(change_of(part)), part.first));
         }
     }
     return text + (texts.empty() ? "" : fmt::format(": {}", fmt::join(texts, ", "))) + ".\n";
 }
 
-std::string row_text(const Row& row) {
-    return fmt::format("  {:<32} {:>12.3f} {:>12.3f} {:>+12.3f}\n", row.what, to_ms(row.before),
-                       to_ms(row.after), to_ms(row.change()));
+std::string row_text(const char* name, Duration before, Duration after) {
+    return fmt::format("  {:<32} {:>12.3f} {:>12.3f} {:>+12.3f}\n", name, to_ms(before),
+                       to_ms(after), to_ms(after - before));
 }
 
-std::string count_text(const char* what, std::int64_t before, std::int64_t after) {
-    return fmt::format("  {:<32} {:>12} {:>12} {:>+12}\n", what, before, after, after - before);
-}
-
-struct Changed {
-    std::string name;
-    OperationTotal before;
-    OperationTotal after;
-    [[nodiscard]] Duration size() const {
-        const Duration change = after.device - before.device;
-        return std::max(change, -change);
-    }
-};
-
-std::vector<Changed> changes_of(const StepSummary& before, const StepSummary& after) {
-    std::map<std::string, Changed> by_name;
-    for (const auto& [name, total] : before.by_name) {
-        by_name[name].before = total;
-    }
-    for (const auto& [name, total] : after.by_name) {
-        by_name[name].after = total;
-    }
-    std::vector<Changed> changes;
-    for (auto& [name, change] : by_name) {
-        change.name = name;
-        changes.push_back(std::move(change));
-    }
-    std::ranges::stable_sort(changes, std::ranges::greater{}, &Changed::size);
-    return changes;
+std::string count_text(const char* name, std::int64_t before, std::int64_t after) {
+    return fmt::format("  {:<32} {:>12} {:>12} {:>+12}\n", name, before, after, after - before);
 }
 
 std::string operations_text(const StepSummary& before, const StepSummary& after) {
+    using Change = std::pair<OperationTotal, OperationTotal>;
+    std::map<std::string, Change> by_name;
+    for (const auto& [name, total] : before.by_name) {
+        by_name[name].first = total;
+    }
+    for (const auto& [name, total] : after.by_name) {
+        by_name[name].second = total;
+    }
+    std::vector<std::pair<std::string, Change>> changes(by_name.begin(), by_name.end());
+    const auto change_of = [](const auto& change) {
+        return change.second.second.device - change.second.first.device;
+    };
+    std::ranges::stable_sort(changes, std::ranges::greater{}, [&](const auto& change) {
+        return std::chrono::abs(change_of(change));
+    });
     constexpr std::size_t most_listed = 10;
     constexpr double worth_listing = 0.001;  // of a step
+    changes.resize(std::min(changes.size(), most_listed));
     std::string text;
-    std::size_t listed = 0;
-    for (const Changed& change : changes_of(before, after)) {
-        if (listed++ == most_listed || to_ms(change.size()) < worth_listing * to_ms(before.step)) {
+    for (const auto& change : changes) {
+        if (to_ms(std::chrono::abs(change_of(change))) < worth_listing * to_ms(before.step)) {
             break;
         }
+        const auto& [was, is] = change.second;
         text += fmt::format("  {:<44} {:>5} {:>5} {:>12.3f} {:>12.3f} {:>+12.3f}\n",
-                            plain_text(change.name, 44), change.before.count, change.after.count,
-                            to_ms(change.before.device), to_ms(change.after.device),
-                            to_ms(change.after.device - change.before.device));
+                            plain_text(change.first, 44), was.count, is.count, to_ms(was.device),
+                            to_ms(is.device), to_ms(change_of(change)));
     }
     return text.empty() ? text
                         : fmt::format("\n  {:<44} {:>11} {:>12} {:>12} {:>12}\n",
@@ -175,66 +136,62 @@ std::string operations_text(const StepSummary& before, const StepSummary& after)
                               text;
 }
 
-template <typename Collective>
-StepSummary summary_with(const TracedRun& run, const std::vector<Collective>& collectives) {
-    StepSummary summary{.step = run.typical(&TracedStep::length)};
+}  // namespace
+
+StepSummary summary_of(const TracedRun& run, const std::vector<TypicalCollective>& collectives,
+                       bool sharded) {
     const auto [shortest, longest] =
         std::ranges::minmax_element(run.alike(), {}, &TracedStep::length);
-    summary.shortest = (*shortest)->length;
-    summary.longest = (*longest)->length;
-    summary.account = traced_account(run);
-    summary.launching =
-        median_of(run.alike(), [](const TracedStep* step) { return host_time(*step); });
+    StepSummary summary{.file = run.rank().file,
+                        .step = run.typical(&TracedStep::length),
+                        .shortest = (*shortest)->length,
+                        .longest = (*longest)->length,
+                        .account = traced_account(run),
+                        .collectives = std::ssize(collectives),
+                        .sharded = sharded,
+                        .by_name = totals_of(run.alike())};
+    summary.launching = median_of(run.alike(), [](const TracedStep* step) {
+        Duration sum = step->optimizer_host;
+        for (const auto* pass : {&step->forward, &step->backward}) {
+            for (const StepMark& mark : *pass) {
+                sum += mark.host + mark.until_wait;
+            }
+        }
+        return sum;
+    });
     for_each_operation(run.first(), [&](const StepMark&) { ++summary.operations; });
-    summary.all_reduces = std::ssize(collectives);
-    for (const Collective& collective : collectives) {
-        summary.all_reduced += collective.bytes;
+    for (const TypicalCollective& collective : collectives) {
+        summary.communicated += collective.bytes;
         if (!collective.wire_us.empty()) {
             summary.wire += duration_from_us(upper_median(collective.wire_us));
         }
     }
-    summary.by_name = totals_of(run.alike());
     return summary;
 }
 
-}  // namespace
-
-StepSummary summary_of(const TracedRun& run, const std::vector<TracedAllReduce>& all_reduces) {
-    return summary_with(run, all_reduces);
-}
-
-StepSummary summary_of(const TracedRun& run, const TracedSharding& sharding) {
-    StepSummary summary = summary_with(run, sharding.collectives);
-    summary.sharded = true;
-    return summary;
-}
-
-std::string comparison_text(const StepSummary& before, const std::string& before_name,
-                            const StepSummary& after, const std::string& after_name) {
-    std::string text = fmt::format("{}\n  and after: {}\n\n", plain_text(before_name, 150),
-                                   plain_text(after_name, 150)) +
-                       verdict(before, after);
-    text += fmt::format("\n  {:<32} {:>12} {:>12} {:>12}\n", "Medians of a step, in ms", "before",
-                        "after", "change");
-    text += row_text({"step", before.step, after.step});
-    for (const Row& part : parts_of(before, after)) {
-        text += row_text(part);
-    }
-    text += row_text({"the host issues for", before.launching, after.launching});
+std::string comparison_text(const StepSummary& before, const StepSummary& after) {
     const bool sharded = before.sharded || after.sharded;
-    text += row_text(
-        {sharded ? "collectives on the wire" : "all-reduces on the wire", before.wire, after.wire});
+    std::string text = fmt::format("{}\n  and after: {}\n\n{}\n  {:<32} {:>12} {:>12} {:>12}\n",
+                                   plain_text(before.file, 150), plain_text(after.file, 150),
+                                   verdict(before, after), "Medians of a step, in ms", "before",
+                                   "after", "change");
+    text += row_text("step", before.step, after.step);
+    for (const auto& [name, part] : parts_of(sharded)) {
+        text += row_text(name, before.account.*part, after.account.*part);
+    }
+    text += row_text("the host issues for", before.launching, after.launching);
+    text += row_text(sharded ? "collectives on the wire" : "all-reduces on the wire", before.wire,
+                     after.wire);
     text += count_text("operations", before.operations, after.operations);
     text +=
-        count_text(sharded ? "collectives" : "all-reduces", before.all_reduces, after.all_reduces);
+        count_text(sharded ? "collectives" : "all-reduces", before.collectives, after.collectives);
     text += count_text(sharded ? "bytes of collectives" : "all-reduced bytes",
-                       before.all_reduced.count, after.all_reduced.count);
-    text += fmt::format("  {:<32} {:>12} {:>12}\n", "steps of each: from",
-                        fmt::format("{:.3f}", to_ms(before.shortest)),
-                        fmt::format("{:.3f}", to_ms(after.shortest)));
-    text +=
-        fmt::format("  {:<32} {:>12} {:>12}\n", "to", fmt::format("{:.3f}", to_ms(before.longest)),
-                    fmt::format("{:.3f}", to_ms(after.longest)));
+                       before.communicated.count, after.communicated.count);
+    for (const auto& [name, end] : {std::pair("steps of each: from", &StepSummary::shortest),
+                                    std::pair("to", &StepSummary::longest)}) {
+        text += fmt::format("  {:<32} {:>12.3f} {:>12.3f}\n", name, to_ms(before.*end),
+                            to_ms(after.*end));
+    }
     return text + operations_text(before, after);
 }
 

@@ -3,26 +3,24 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <string>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "import/replay/arrival.h"
 #include "import/replay/scenario_document.h"
-#include "import/replay/sharded_document.h"
 #include "import/replay/training_form.h"
-#include "import/run/sharding_reader.h"
+#include "import/run/traced_gradients.h"
 #include "import/run/traced_link.h"
 #include "sim/base/error.h"
 #include "sim/base/transformed.h"
 #include "sim/link/collective.h"
-#include "sim/link/link_input.h"
 
 namespace bucketwise {
 namespace {
 
-void find_all_reduces(TracedRun& run, const std::vector<Gradient>& gradients,
-                      const TraceImportRequest& request, TraceImport& result) {
+void find_all_reduces(TracedRun& run, const TraceImportRequest& request, TraceImport& result) {
     result.all_reduces = all_reduces_of(run);
     result.ranks = number_of_ranks(run, request.ranks, result.findings);
     if (result.all_reduces.empty()) {
@@ -33,23 +31,15 @@ void find_all_reduces(TracedRun& run, const std::vector<Gradient>& gradients,
         finding.weakens = result.ranks > 1 ? Weakens::scenario : Weakens::nothing;
         return;
     }
-    const TracedCollective& first = *reductions(run, run.first()).front();
     const auto bytes = transformed(result.all_reduces, [](const auto& r) { return r.bytes.count; });
     result.findings.found("all-reduces", "{} a step, of {} {} bytes in this order", bytes.size(),
-                          fmt::join(bytes, ", "), name_of(*travelling_dtype(first)));
+                          fmt::join(bytes, ", "), name_of(result.all_reduces.front().dtype));
     find_wire_times(run, result.ranks, result.all_reduces, result.findings);
     find_arrival(run, result.all_reduces.size(), result.findings);
-    check_sums(run, gradients, result.findings);
+    check_sums(run, result.gradients, result.findings);
 }
 
-const TracedStep& step_of_about(Duration length, const Steps& steps) {
-    const auto off = [&](const TracedStep* step) {
-        return std::max(step->length - length, length - step->length);
-    };
-    return **std::ranges::min_element(steps, {}, off);
-}
-
-// By what ended last before the compute stream went on.
+// By the work that ended last before the compute stream went on.
 void report_stalls(const TracedStep& step, Findings& findings) {
     using Named = std::pair<std::string, Duration>;
     std::vector<Named> stalls(step.device_stalled.begin(), step.device_stalled.end());
@@ -69,18 +59,51 @@ void report_stalls(const TracedStep& step, Findings& findings) {
             "the compute stream waits for other streams or ranks for {:.3f} ms a "
             "step, for {}{}: {}",
             to_ms(sum), fmt::join(texts, ", "), stalls.size() > most_listed ? " and others" : "",
-            step.device_stalled_beside == sum ? "simulated, as the times tell what waits for what"
+            step.device_stalled_beside == sum ? "simulated, by the order that the times show"
             : step.device_stalled_beside > Duration{0}
-                ? fmt::format("of {:.3f} ms the streams are simulated, the rest is "
+                ? fmt::format("for {:.3f} ms of it the streams are simulated, the rest is "
                               "kept in place, as long as it was",
                               to_ms(step.device_stalled_beside))
                 : "kept in place, as long as they were");
     }
 }
 
-// What the host and the device do of which the scenario has nothing.
-void report_device(const TracedRun& run, const TraceImport& result, Findings& findings) {
+// Waits of the host for the device, and of the device for the host.
+void report_waits(const TracedRun& run, const StepSummary& summary, Findings& findings) {
+    const TracedStep& step = run.first();
     constexpr double launch_bound_share = 0.5;
+    const Duration busy = summary.account.computing;
+    const double share =
+        static_cast<double>(busy.count()) / static_cast<double>(summary.step.count());
+    findings.found(
+        "launching", "the compute stream is busy for {:.3f} ms of {:.3f} ms ({:.0f} %){}",
+        to_ms(busy), to_ms(summary.step), 100 * share,
+        share < launch_bound_share ? ": the device waits for the host, the step is launch-bound"
+                                   : "");
+    if (step.waits > 0) {
+        findings.found("waiting",
+                       "the host waits for the device {} times a step, {:.3f} ms in all (.item(), "
+                       "a copy to the host, a synchronisation)",
+                       step.waits, to_ms(step.waited));
+    }
+    if (const Duration queue = run.typical(&TracedStep::waited_for_queue);
+        100 * queue > summary.step) {
+        findings.found(
+            "launch queue",
+            "the host is so far ahead that it waits for room for {:.3f} ms a step: taken "
+            "for idle, not for launching",
+            to_ms(queue));
+    }
+    if (step.waited_for_others > Duration{0}) {
+        findings.assumed("waits in place",
+                         "for {:.3f} ms a step the host waits for other streams or ranks that are "
+                         "not simulated, while the device computes nothing: kept in place, as time "
+                         "of the host",
+                         to_ms(run.typical(&TracedStep::waited_for_others)));
+    }
+}
+
+void report_device(const TracedRun& run, const TraceImport& result, Findings& findings) {
     const TracedStep& step = run.first();
     if (!run.rank().has_device) {
         findings.found("device",
@@ -91,34 +114,7 @@ void report_device(const TracedRun& run, const TraceImport& result, Findings& fi
                        to_ms(run.typical(&TracedStep::waited)));
         return;
     }
-    const double share =
-        static_cast<double>(result.device_busy.count()) / static_cast<double>(result.step.count());
-    findings.found(
-        "launching", "the compute stream is busy for {:.3f} ms of {:.3f} ms ({:.0f} %){}",
-        to_ms(result.device_busy), to_ms(result.step), 100 * share,
-        share < launch_bound_share ? ": the device waits for the host, the step is launch-bound"
-                                   : "");
-    if (step.waits > 0) {
-        findings.found("waiting",
-                       "the host waits for the device {} times a step, {:.3f} ms in all (.item(), "
-                       "a copy to the host, a synchronisation)",
-                       step.waits, to_ms(step.waited));
-    }
-    if (const Duration queue = run.typical(&TracedStep::waited_for_queue);
-        100 * queue > result.step) {
-        findings.found(
-            "launch queue",
-            "the host is so far ahead that it waits for room for {:.3f} ms a step: taken "
-            "for idle, not for launching",
-            to_ms(queue));
-    }
-    if (step.waited_for_others > Duration{0}) {
-        findings.assumed("waits in place",
-                         "for {:.3f} ms a step the host waits for what is not simulated, other "
-                         "streams or ranks, while the device computes nothing: kept where it is, "
-                         "as time of the host",
-                         to_ms(run.typical(&TracedStep::waited_for_others)));
-    }
+    report_waits(run, result.summary, findings);
     if (step.unreduced > 0) {
         findings.missing("unreduced gradients",
                          "{} became ready and were copied into no bucket: of parameters that "
@@ -127,20 +123,21 @@ void report_device(const TracedRun& run, const TraceImport& result, Findings& fi
     }
     report_stalls(step, findings);
     if (result.sharding && !step.side_streams.empty()) {
-        findings.missing("streams",
-                         "what the busiest stream waits for on {} more ({}) is kept in place, as "
-                         "its own time",
-                         step.side_streams.size(), fmt::join(step.side_streams, ", "));
+        findings.missing(
+            "streams",
+            "the busiest stream's waits for {} more ({}) are kept in place, as its own "
+            "time",
+            step.side_streams.size(), fmt::join(step.side_streams, ", "));
     } else if (!step.side_streams.empty()) {
         findings.found("streams",
-                       "what the step runs on {} more ({}) is simulated, as the busiest stream "
-                       "waits for it; what waits for what is told from the times",
+                       "{} more, for which the busiest stream waits, are simulated ({}); their "
+                       "order is told from the times",
                        step.side_streams.size(), fmt::join(step.side_streams, ", "));
     }
     if (step.other_streams > Duration{0}) {
         findings.missing("streams",
                          "{:.3f} ms a step of kernels on other streams than the busiest are left "
-                         "out, but for what it waits for",
+                         "out, unless it waits for them",
                          to_ms(step.other_streams));
     }
 }
@@ -168,29 +165,20 @@ void report_other_collectives(const TracedRun& run, const std::optional<TracedSh
         return;
     }
     const bool kept = !run.rank().has_device;  // as operations of the host
-    Finding& finding =
-        findings.missing("other collectives", "{}: {} (SyncBatchNorm, metrics, other parallelism)",
-                         text_of_kinds(others),
-                         kept ? "the scenario has them as computing"
-                              : "left out, but for what computing waits for them");
+    Finding& finding = findings.missing(
+        "other collectives", "{}: {} (SyncBatchNorm, metrics, other parallelism)",
+        text_of_kinds(others),
+        kept ? "the scenario has them as computing" : "left out, unless computing waits for them");
     finding.weakens = kept ? Weakens::nothing : Weakens::scenario;
 }
 
-void assume_profiler(Findings& findings) {
-    findings.assumed("profiler",
-                     "what tracing itself costs the host is in the times of operations");
-}
-
 void find_times_on_link(const std::string& file, TracedSharding& sharding) {
-    std::optional<LinkParameters> link = sharded_link_through(sharding, file);
+    const auto link =
+        link_through(sharding.collectives, {sharding.ranks, sharding.shard_ranks}, file);
     if (!link) {
         return;
     }
-    // As it is read once it is written: times of a damaged trace fit what no link has.
-    link->name = "as traced";
-    const Json written = link_json(*link);
-    link = read_link({&written, file, ""}, [](const std::string&) { return std::string(); });
-    for (TracedShardCollective& collective : sharding.collectives) {
+    for (TypicalCollective& collective : sharding.collectives) {
         const RankGroup ranks{.ranks = collective.kind == CollectiveKind::all_reduce
                                            ? sharding.ranks / sharding.shard_ranks
                                            : sharding.shard_ranks};
@@ -208,17 +196,33 @@ void import_sharded(const TraceImportRequest& request, TraceImport& result) {
     result.sharding = traced_sharding(run, result.model, request.ranks, findings);
     result.ranks = result.sharding->ranks;
     find_times_on_link(run.rank().file, *result.sharding);
-    result.summary = summary_of(run, *result.sharding);
+    result.summary = summary_of(run, result.sharding->collectives, true);
     ShardedDocument document = sharded_document(run, *result.sharding, findings);
     result.scenario = std::move(document.json);
     result.late = document.late;
     report_device(run, result, findings);
-    report_other_collectives(run, result.sharding, findings);
-    assume_profiler(findings);
     if (run.rank().has_device) {
         findings.assumed("undisturbed",
-                         "what collectives cost the kernels beside them is in the kernels' times");
+                         "kernels' times include what collectives beside them cost them");
     }
+}
+
+void import_reduced(const TraceImportRequest& request, TraceImport& result) {
+    TracedRun& run = *result.run;
+    Findings& findings = result.findings;
+    refuse_sharded(run);
+    find_group(run, findings);
+    result.gradients = traced_gradients(run, result.model, findings);
+    complete_sizes(run, result.gradients, findings);
+    refuse_compressed(run, result.gradients);
+    add_unused(run, result.gradients, findings);
+    find_all_reduces(run, request, result);
+    result.summary = summary_of(run, result.all_reduces, false);
+    result.slowdowns = take_plain_times(run, result.all_reduces, request.undisturbed, findings);
+    result.scenario =
+        scenario_document(run, result.ranks, result.gradients, result.model, findings);
+    report_device(run, result, findings);
+    report_form(run, findings);
 }
 
 }  // namespace
@@ -234,35 +238,19 @@ TraceImport import_trace(std::vector<TracedRank> ranks, TraceImportRequest reque
         findings.assumed(note.item.c_str(), "{}", note.text).weakens =
             note.weakens ? Weakens::scenario : Weakens::nothing;
     }
-    result.file = run.rank().file;
-    result.step = run.typical(&TracedStep::length);
-    result.device_busy = run.typical(&TracedStep::device_busy);
-    const auto [shortest, longest] =
-        std::ranges::minmax_element(run.alike(), {}, &TracedStep::length);
-    result.shortest = (*shortest)->length;
-    result.longest = (*longest)->length;
-    result.account = traced_account(run);
-    result.typical = step_of_about(result.step, run.alike());
+    const Duration length = run.typical(&TracedStep::length);
+    result.typical = **std::ranges::min_element(run.alike(), {}, [&](const TracedStep* step) {
+        return std::max(step->length - length, length - step->length);
+    });
     result.model = std::move(request.model);
     if (run.first().is_fully_sharded()) {
         import_sharded(request, result);
-        return result;
+    } else {
+        import_reduced(request, result);
     }
-    refuse_sharded(run);
-    find_group(run, findings);
-    std::vector<Gradient>& gradients = result.gradients;
-    gradients = traced_gradients(run, result.model, findings);
-    complete_sizes(run, gradients, findings);
-    refuse_compressed(run, gradients);
-    add_unused(run, gradients, findings);
-    find_all_reduces(run, gradients, request, result);
-    result.summary = summary_of(run, result.all_reduces);
-    result.slowdowns = take_plain_times(run, result.all_reduces, request.undisturbed, findings);
-    result.scenario = scenario_document(run, result.ranks, gradients, result.model, findings);
-    report_device(run, result, findings);
-    report_form(run, findings);
-    report_other_collectives(run, {}, findings);
-    assume_profiler(findings);
+    report_other_collectives(run, result.sharding, findings);
+    findings.assumed("profiler",
+                     "what tracing itself costs the host is in the times of operations");
     return result;
 }
 

@@ -18,25 +18,16 @@
 namespace bucketwise {
 namespace {
 
-WireTimes wire_times(const TraceImport& imported) {
-    WireTimes by_size;
-    for (const TracedAllReduce& all_reduce : imported.all_reduces) {
-        std::vector<double>& times = by_size[all_reduce.bytes];
-        times.insert(times.end(), all_reduce.wire_us.begin(), all_reduce.wire_us.end());
-    }
-    return by_size;
-}
-
-// Of the largest all-reduce, as far as links have them.
+// The thread blocks of the largest all-reduce, if a link can have so many.
 std::optional<std::int64_t> thread_blocks(const TraceImport& imported) {
     const auto largest =
-        std::ranges::max_element(imported.all_reduces, {}, &TracedAllReduce::bytes);
+        std::ranges::max_element(imported.all_reduces, {}, &TypicalCollective::bytes);
     return largest->blocks >= 1 && largest->blocks <= most_thread_blocks
                ? std::optional<std::int64_t>(largest->blocks)
                : std::nullopt;
 }
 
-// What all-reduces cost computing. Empty: what is assumed on GPUs.
+// The cost of all-reduces to computing. Empty: the simulator's assumption about GPUs.
 struct OverlapCost {
     std::vector<InterferenceSegment> interference = {};
     bool is_assumed = false;  // and not measured
@@ -45,9 +36,8 @@ struct OverlapCost {
 LinkParameters fitted_link(const TraceImport& imported, const OverlapCost& cost) {
     const TracedRank& rank = imported.run->rank();
     const char* const collectives = imported.sharding ? "collectives" : "all-reduces";
-    std::optional<LinkParameters> link =
-        imported.sharding ? sharded_link_through(*imported.sharding, rank.file)
-                          : link_through(wire_times(imported), imported.ranks, rank.file);
+    const std::int64_t shards = imported.sharding ? imported.sharding->shard_ranks : 0;
+    auto link = link_through(imported.collectives(), {imported.ranks, shards}, rank.file);
     if (!link) {
         throw InputError(
             rank.file, "/traceEvents",
@@ -55,16 +45,13 @@ LinkParameters fitted_link(const TraceImport& imported, const OverlapCost& cost)
             "neither");
     }
     if (cost.interference.empty()) {
-        link->ctas = thread_blocks(imported);  // by which it is assumed
+        link->ctas = thread_blocks(imported);  // the assumed cost depends on them
     }
     link->interference = cost.interference;
-    link->provenance.backend = rank.backend.empty() && rank.has_device ? "nccl" : rank.backend;
-    const std::string& backend = link->provenance.backend;
-    link->name = (backend.empty() ? "network" : backend) + ", as traced";
+    name_fitted(*link, rank.backend.empty() && rank.has_device ? "nccl" : rank.backend, "traced",
+                imported.findings);
     link->provenance.hardware = rank.device;
     link->provenance.versions = rank.nccl_version.empty() ? "" : "NCCL " + rank.nccl_version;
-    std::ranges::copy(caveats_of(imported.findings, Weakens::link),
-                      std::back_inserter(link->caveats));
     link->provenance.source =
         fmt::format("{} of {}, {} times{}", collectives, rank.profile,
                     imported.sharding && !rank.has_device ? "mean" : "least",
@@ -81,11 +68,7 @@ Scenario with_link(TraceImport& imported, const std::optional<std::string>& link
                           read_file, StrategyKinds::all);
 }
 
-std::int64_t to_ppm(double factor) {
-    return std::llround(factor * static_cast<double>(undisturbed_ppm));
-}
-
-// Of computing alone: what it costs all-reduces is in their times, and so is how late they begin.
+// The cost to computing alone. Traced times of all-reduces include their own slowdown and delay.
 std::vector<InterferenceSegment> of_computing(std::vector<InterferenceSegment> interference) {
     for (InterferenceSegment& segment : interference) {
         segment.slowdown.communication_slowdown_ppm = undisturbed_ppm;
@@ -97,9 +80,12 @@ std::vector<InterferenceSegment> of_computing(std::vector<InterferenceSegment> i
     return interference;
 }
 
-// As measured; how sure of the rest as where it is assumed.
+// All that was not measured is as uncertain as `assumed`.
 std::vector<InterferenceSegment> measured_interference(const KernelSlowdowns& slowdowns,
                                                        const LinkParameters& assumed) {
+    const auto to_ppm = [](double factor) {
+        return std::llround(factor * static_cast<double>(undisturbed_ppm));
+    };
     InterferenceSegment segment;
     if (!assumed.interference.empty()) {
         segment.errors = assumed.interference.back().errors;
@@ -111,28 +97,27 @@ std::vector<InterferenceSegment> measured_interference(const KernelSlowdowns& sl
     return of_computing({segment});
 }
 
-// Makes the scenario anew, of the times that kernels take alone.
+// Writes the scenario again, with the times that kernels take alone.
 void take_out_interference(const LinkParameters& link, TraceImport& imported) {
     TracedRun& run = *imported.run;
     const Overlap overlap = overlap_of(run, imported.all_reduces);
     take_out_of_computing(run, imported.all_reduces, link);
-    const Duration alone = overlap_of(run, imported.all_reduces).computing;
+    const Duration cost = overlap.computing - overlap_of(run, imported.all_reduces).computing;
     Finding& finding = imported.findings.assumed(
         "undisturbed",
-        "{:.3f} of {:.3f} ms of computing ran beside all-reduces; what that costs, {:.3f} ms by "
-        "{}, "
-        "is taken out and put back where they overlap; --undisturbed, a trace of the same steps "
+        "{:.3f} of {:.3f} ms of computing ran beside all-reduces; their cost, {:.3f} ms by {}, is "
+        "taken out and put back where they overlap; --undisturbed, a trace of the same steps "
         "without communication, measures it",
-        to_ms(overlap.beside), to_ms(overlap.computing), to_ms(overlap.computing - alone),
+        to_ms(overlap.beside), to_ms(overlap.computing), to_ms(cost),
         link.assumes_interference ? "what is assumed of GPUs" : "the link's interference");
-    constexpr std::int64_t noticeable = 100;  // of a step, that part
-    const bool matters = noticeable * (overlap.computing - alone) >= imported.step;
+    constexpr std::int64_t noticeable = 100;  // a hundredth of a step
+    const bool matters = noticeable * cost >= imported.summary.step;
     finding.weakens = link.assumes_interference && matters ? Weakens::scenario : Weakens::nothing;
     Findings nothing;  // new
-    const Json cluster = imported.scenario["cluster"];
+    Json cluster = imported.scenario["cluster"];
     imported.scenario =
         scenario_document(run, imported.ranks, imported.gradients, imported.model, nothing);
-    imported.scenario["cluster"] = cluster;
+    imported.scenario["cluster"] = std::move(cluster);
 }
 
 }  // namespace
@@ -147,8 +132,8 @@ void put_link(Json& scenario, const std::optional<std::string>& link, std::int64
         LinkParameters none;
         none.name = "none";
         none.segments = {{.bandwidth = {1'000'000'000}}};
-        none.caveats = {{.text = "a placeholder, as one rank sends nothing: of several ranks, give "
-                                 "a link",
+        none.caveats = {{.text = "a placeholder, as one rank sends nothing: for several ranks, "
+                                 "give a link",
                          .withholds = true}};
         cluster_link = link_json(none);
     } else {
@@ -156,10 +141,17 @@ void put_link(Json& scenario, const std::optional<std::string>& link, std::int64
     }
 }
 
+void name_fitted(LinkParameters& link, const std::string& backend, const char* source,
+                 const Findings& findings) {
+    link.name = fmt::format("{}, as {}", backend.empty() ? "network" : backend, source);
+    link.provenance.backend = backend;
+    std::ranges::copy(caveats_of(findings, Weakens::link), std::back_inserter(link.caveats));
+}
+
 Scenario connect(TraceImport& imported, const std::optional<std::string>& link,
                  const FileReader& read_file) {
     if (!imported.run->rank().has_device || imported.sharding) {
-        // What computing and collectives cost each other is in their times.
+        // The times of computing and collectives include their interference.
         return with_link(imported, link, {constant_interference({})}, read_file);
     }
     Scenario scenario = with_link(imported, link, {}, read_file);
@@ -168,9 +160,9 @@ Scenario connect(TraceImport& imported, const std::optional<std::string>& link,
     }
     LinkParameters disturbing = step_input(scenario).link;
     const bool has_wires = std::ranges::any_of(
-        imported.all_reduces, [](const TracedAllReduce& one) { return !one.wire_us.empty(); });
+        imported.all_reduces, [](const TypicalCollective& one) { return !one.wire_us.empty(); });
     if (link && disturbing.assumes_interference && has_wires) {
-        // Another link's thread blocks did not slow what was traced: those of the traced one did.
+        // The traced link's thread blocks slowed the kernels, not those of `link`.
         disturbing = step_input(with_link(imported, {}, {}, read_file)).link;
     }
     OverlapCost cost;

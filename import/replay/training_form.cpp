@@ -34,8 +34,7 @@ Seen seen_of(const TracedStep& step, Holds holds) {
 }
 
 std::string text_of(const Seen& seen, std::string_view what) {
-    // Without the call's own numbers, a reduce-scatter's shape may be that of what goes in or comes
-    // out.
+    // Without the call's own numbers, a shape may be that of a reduce-scatter's input or output.
     return fmt::format(
         "{} {}{} a step{}", seen.count, what, seen.count == 1 ? "" : "s",
         seen.ranks > 0 ? fmt::format(" of {} bytes in all over {} ranks", seen.bytes, seen.ranks)
@@ -50,8 +49,8 @@ bool is_transfer(const TracedCollective& collective) {
     return collective.name.starts_with("send") || collective.name.starts_with("recv");
 }
 
-// Gradients are scattered by hooks, or when all are ready; sequence parallel layers scatter
-// activations in between.
+// Hooks scatter gradients, or all are scattered once ready. Sequence parallel layers scatter
+// activations before that.
 bool scatters_gradients(const TracedStep& step) {
     const std::size_t gradients = gradients_of(step);
     bool scattered = false;
@@ -72,44 +71,6 @@ std::string sharding_of(const TracedStep& step, bool hybrid) {
         return hybrid ? fmt::format("HSDP ({} with a hybrid mesh)", step.sharding) : step.sharding;
     }
     return hybrid ? "HSDP, or ZeRO in groups" : "FSDP, ZeRO or a distributed optimizer";
-}
-
-void report_compiled(const TracedStep& step, Findings& findings) {
-    if (step.compiled_pieces == 0) {
-        return;
-    }
-    findings.found("compiled",
-                   "torch.compile: backward is {} compiled piece{}; the gradients of each become "
-                   "ready at its end",
-                   step.compiled_pieces, step.compiled_pieces == 1 ? "" : "s");
-    findings
-        .assumed("compiled",
-                 "pieces stay as they were traced; DDPOptimizer cuts the graph where a bucket of "
-                 "the cap ends, so other caps than the traced one have other pieces: trace the "
-                 "one that is chosen")
-        .weakens = Weakens::scenario;
-}
-
-void report_graphs(const TracedStep& step, Findings& findings) {
-    if (step.graph_launches > 0) {
-        findings.found(
-            "CUDA graph",
-            "{} kernels of {} graph launch{} a step: what the host pays is the launch's, "
-            "whatever is in the graph",
-            step.graph_kernels, step.graph_launches, step.graph_launches == 1 ? "" : "es");
-    }
-}
-
-void report_whole_shards(const TracedStep& step, Findings& findings) {
-    if (!step.sharding.empty()) {
-        findings
-            .assumed("strategy",
-                     "{} that shards nothing (replicate, NO_SHARD, or a mesh of one shard): an "
-                     "all-reduce is of what one module wraps, so buckets are chosen by wrapping, "
-                     "not by a cap; other caps are what DistributedDataParallel would do",
-                     step.sharding)
-            .weakens = Weakens::scenario;
-    }
 }
 
 void report_layers(const TracedRun& run, Findings& findings) {
@@ -164,15 +125,12 @@ void refuse_compressed(const TracedRun& run, const std::vector<Gradient>& gradie
     if (!run.first().hook_casts || found.empty()) {
         return;
     }
-    std::int64_t elements = 0;
-    for (const Gradient& gradient : gradients) {
-        elements += gradient.numel;
-    }
+    const std::int64_t elements = elements_of(gradients);
     std::int64_t reduced = 0;
     for (const TracedCollective* collective : found) {
         reduced += collective->elements;
     }
-    // Buckets hold more where parameters are unused, and never half of it.
+    // Unused parameters make buckets larger; nothing but compression makes them half as large.
     if (reduced < elements / 2) {
         throw InputError(run.rank().file, "/traceEvents",
                          "all-reduces of gradients as they are, or cast to 16 bits by a hook",
@@ -184,15 +142,38 @@ void refuse_compressed(const TracedRun& run, const std::vector<Gradient>& gradie
 
 void report_form(const TracedRun& run, Findings& findings) {
     const TracedStep& step = run.first();
-    report_compiled(step, findings);
-    report_graphs(step, findings);
-    if (run.rank().uses_fp8) {
-        findings.found(
-            "FP8",
-            "scaled matrix products: their times are as traced, and all-reduces of their "
-            "scales (amax) are other collectives, none of the gradients'");
+    if (step.compiled_pieces > 0) {
+        findings.found("compiled",
+                       "torch.compile: backward is {} compiled piece{}; the gradients of each "
+                       "become ready at its end",
+                       step.compiled_pieces, step.compiled_pieces == 1 ? "" : "s");
+        findings
+            .assumed("compiled",
+                     "pieces stay as they were traced; DDPOptimizer cuts the graph where a bucket "
+                     "of the cap ends, so other caps have other pieces: trace the chosen cap")
+            .weakens = Weakens::scenario;
     }
-    report_whole_shards(step, findings);
+    if (step.graph_launches > 0) {
+        findings.found("CUDA graph",
+                       "{} kernels of {} graph launch{} a step: the host pays for the launch "
+                       "only, whatever the graph holds",
+                       step.graph_kernels, step.graph_launches,
+                       step.graph_launches == 1 ? "" : "es");
+    }
+    if (run.rank().uses_fp8) {
+        findings.found("FP8",
+                       "scaled matrix products: their times are as traced, and all-reduces of "
+                       "their scales (amax) are other collectives, not the gradients'");
+    }
+    if (!step.sharding.empty()) {
+        findings
+            .assumed("strategy",
+                     "{} that shards nothing (replicate, NO_SHARD, or a mesh of one shard): each "
+                     "wrapped module has an all-reduce, so wrapping chooses buckets, not a cap; "
+                     "other caps are predicted as DistributedDataParallel's",
+                     step.sharding)
+            .weakens = Weakens::scenario;
+    }
     report_layers(run, findings);
 }
 

@@ -1,5 +1,5 @@
-// What kind of training a run is: what the simulator has nothing for is refused by its name, and
-// what is special about the rest is said.
+// The kind of training of a run: refuses by name what the simulator does not know, and reports the
+// peculiarities of the rest.
 #pragma once
 
 #include <vector>
@@ -10,15 +10,13 @@
 
 namespace bucketwise {
 
-// Before gradients are sized. Throws InputError for gradients that are sharded (FSDP, HSDP, ZeRO),
-// saying what was seen of it.
+// Throws InputError for sharded gradients (FSDP1, HSDP, ZeRO), with a count of their collectives.
 void refuse_sharded(const TracedRun& run);
 
-// Throws InputError where a communication hook reduces something else than gradients (PowerSGD).
+// Throws InputError where a communication hook compresses gradients (PowerSGD).
 void refuse_compressed(const TracedRun& run, const std::vector<Gradient>& gradients);
 
-// Says what torch.compile, CUDA graphs, FP8, FSDP without shards and parallel layers mean for the
-// scenario.
+// Reports torch.compile, CUDA graphs, FP8, FSDP without shards and parallel layers.
 void report_form(const TracedRun& run, Findings& findings);
 
 }  // namespace bucketwise

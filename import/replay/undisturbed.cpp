@@ -1,15 +1,12 @@
 #include "import/replay/undisturbed.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <map>
-#include <set>
-#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include "import/run/traced_gradients.h"
 #include "sim/base/error.h"
 #include "sim/base/statistics.h"
 #include "sim/base/transformed.h"
@@ -19,10 +16,9 @@
 namespace bucketwise {
 namespace {
 
-// --- who ran beside whom ---
+// --- kernels beside all-reduces ---
 
-// When an all-reduce moves data: at the end of what its kernel lasts, as it first waits for other
-// ranks.
+// An all-reduce moves data at the end of its kernel, after the wait for other ranks.
 struct Window {
     Duration begin{0};
     Duration end{0};
@@ -31,7 +27,7 @@ struct Window {
 
 // By rising begin, apart from one another.
 std::vector<Window> windows_of(const TracedRun& run, const TracedStep& step,
-                               const std::vector<TracedAllReduce>& all_reduces) {
+                               const std::vector<TypicalCollective>& all_reduces) {
     std::vector<Window> windows;
     const std::vector<const TracedCollective*> found = reductions(run, step);
     for (std::size_t k = 0; k < std::min(found.size(), all_reduces.size()); ++k) {
@@ -50,74 +46,76 @@ std::vector<Window> windows_of(const TracedRun& run, const TracedStep& step,
     return windows;
 }
 
-// Visits what of a mark's computing lies in which window.
-template <typename Visit>
-void for_each_overlap(const StepMark& mark, const std::vector<Window>& windows, Visit visit) {
-    const Duration begin = mark.device_begin;
-    const Duration end = begin + mark.device;
-    auto window = std::ranges::upper_bound(windows, begin, {}, &Window::end);
-    for (; window != windows.end() && window->begin < end; ++window) {
-        visit(*window, std::min(window->end, end) - std::max(window->begin, begin));
-    }
-}
+// An operation that computes, and its times beside all-reduces of so many bytes.
+struct Computing {
+    StepMark* mark = nullptr;
+    std::vector<std::pair<Bytes, Duration>> overlaps = {};
+    Duration beside{0};  // all of these
+};
 
-Duration beside(const StepMark& mark, const std::vector<Window>& windows) {
-    Duration sum{0};
-    for_each_overlap(mark, windows, [&](const Window&, Duration overlap) { sum += overlap; });
-    return sum;
-}
-
-constexpr std::array passes{&TracedStep::forward, &TracedStep::backward};
-
-bool computes(const StepMark& mark) {
-    return mark.kind != MarkKind::collective && mark.device > Duration{0};
-}
-
-// All that computes in the step's passes.
-template <typename Step, typename Visit>
-void for_each_computing(Step& step, Visit visit) {
-    for (const auto pass : passes) {
-        for (auto& mark : step.*pass) {
-            if (computes(mark)) {
-                visit(mark);
+std::vector<StepMark*> computing_marks(TracedStep& step) {
+    std::vector<StepMark*> marks;
+    for (auto* pass : {&step.forward, &step.backward}) {
+        for (StepMark& mark : *pass) {
+            if (mark.kind != MarkKind::collective && mark.device > Duration{0}) {
+                marks.push_back(&mark);
             }
         }
     }
+    return marks;
 }
 
-// The steps that are taken, to be changed.
-std::vector<TracedStep*> taken_steps(TracedRun& run) {
-    const std::set<const TracedStep*> taken(run.alike().begin(), run.alike().end());
-    std::vector<TracedStep*> steps;
-    for (TracedStep& step : run.ranks[run.primary].steps) {
-        if (taken.contains(&step)) {
-            steps.push_back(&step);
+// By step, of those that are used.
+std::vector<std::vector<Computing>> computing_of(
+    TracedRun& run, const std::vector<TypicalCollective>& all_reduces) {
+    std::vector<TracedStep>& all = run.ranks[run.primary].steps;
+    return transformed(run.alike(), [&](const TracedStep* used) {
+        TracedStep& step = all[static_cast<std::size_t>(used - all.data())];
+        const std::vector<Window> windows = windows_of(run, step, all_reduces);
+        return transformed(computing_marks(step), [&](StepMark* mark) {
+            Computing computing{mark};
+            const Duration begin = mark->device_begin;
+            const Duration end = begin + mark->device;
+            auto window = std::ranges::upper_bound(windows, begin, {}, &Window::end);
+            for (; window != windows.end() && window->begin < end; ++window) {
+                const Duration overlap =
+                    std::min(window->end, end) - std::max(window->begin, begin);
+                computing.overlaps.emplace_back(window->bytes, overlap);
+                computing.beside += overlap;
+            }
+            return computing;
+        });
+    });
+}
+
+Overlap overlap_of(const std::vector<std::vector<Computing>>& steps) {
+    const auto sum_of = [](const std::vector<Computing>& step, auto part) {
+        Duration sum{0};
+        for (const Computing& computing : step) {
+            sum += part(computing);
         }
-    }
-    return steps;
-}
-
-double factor_of(std::int64_t ppm) {
-    return static_cast<double>(ppm) / static_cast<double>(undisturbed_ppm);
+        return sum;
+    };
+    return {median_of(steps,
+                      [&](const auto& step) {
+                          return sum_of(step, [](const auto& one) { return one.mark->device; });
+                      }),
+            median_of(steps, [&](const auto& step) {
+                return sum_of(step, [](const auto& one) { return one.beside; });
+            })};
 }
 
 // --- the same kernels alone ---
 
-using Times = std::vector<Duration>;
+using TimesByName = std::map<std::string, std::vector<Duration>, std::less<>>;
 
-// What each of a pass's kernels takes, by name in the order they run.
-using TimesByName = std::map<std::string, Times, std::less<>>;
-
-// The steps' medians, place by place. The steps do the same.
-template <typename Steps, typename List>
-TimesByName plain_times(const Steps& steps, const List& list) {
+// Medians over the steps, place by place. All steps do the same.
+TimesByName plain_times(const std::vector<std::vector<PlainOperation>>& steps) {
     TimesByName times;
-    const auto lists = transformed(steps, list);
-    for (std::size_t i = 0; i < lists.front().size(); ++i) {
-        const auto time = [&](const auto& one) {
-            return i < one.size() ? one[i].device : Duration{0};
-        };
-        times[lists.front()[i].name].push_back(median_of(lists, time));
+    for (std::size_t i = 0; i < steps.front().size(); ++i) {
+        times[steps.front()[i].name].push_back(median_of(steps, [&](const auto& step) {
+            return i < step.size() ? step[i].device : Duration{0};
+        }));
     }
     return times;
 }
@@ -140,60 +138,47 @@ void check_plain(const TracedRun& run, const PlainRun& plain) {
     }
 }
 
-TimesByName times_of_micro_steps(const TracedRun& run) {
-    return plain_times(run.alike(), [](const TracedStep* step) { return step->before; });
-}
-
-// A kernel of the steps that stand for all, disturbed and alone.
+// A kernel of the typical step, disturbed and alone.
 struct Pair {
     Duration disturbed{0};
-    Duration beside{0};  // of that, beside all-reduces
+    Duration beside{0};  // its part beside all-reduces
     Duration alone{0};
     bool product = false;
 };
 
-// Kernels of one name are matched in their order, where there are as many.
-std::map<std::size_t, Pair> matched(const TracedRun& run,
-                                    const std::vector<TracedAllReduce>& all_reduces,
+// By the kernel's place. Kernels of one name are matched in order, where there are equally many.
+std::map<std::size_t, Pair> matched(const std::vector<std::vector<Computing>>& steps,
                                     const TimesByName& plain) {
     std::map<std::string, std::vector<std::size_t>, std::less<>> kernels;  // places, by name
-    std::size_t place = 0;
-    for_each_computing(run.first(), [&](const StepMark& mark) {
+    for (std::size_t at = 0; at < steps.front().size(); ++at) {
+        const StepMark& mark = *steps.front()[at].mark;
         if (mark.kind == MarkKind::operation) {
-            kernels[mark.name].push_back(place);
+            kernels[mark.name].push_back(at);
         }
-        ++place;
-    });
-    // By place: what it takes in each step, and beside all-reduces.
-    std::vector<Times> disturbed(place);
-    std::vector<Times> overlapped(place);
-    for (const TracedStep* step : run.alike()) {
-        const std::vector<Window> windows = windows_of(run, *step, all_reduces);
-        std::size_t at = 0;
-        for_each_computing(*step, [&](const StepMark& mark) {
-            if (at < place) {
-                disturbed[at].push_back(mark.device);
-                overlapped[at].push_back(beside(mark, windows));
-            }
-            ++at;
-        });
     }
     std::map<std::size_t, Pair> pairs;
-    for (const auto& [name, found] : kernels) {
+    for (const auto& [name, places] : kernels) {
         const auto alone = plain.find(name);
-        if (alone == plain.end() || alone->second.size() != found.size()) {
+        if (alone == plain.end() || alone->second.size() != places.size()) {
             continue;
         }
-        for (std::size_t i = 0; i < found.size(); ++i) {
-            const std::size_t at = found[i];
-            pairs[at] = {median(disturbed[at]), median(overlapped[at]), alone->second[i],
-                         names_matrix_product(name)};
+        for (std::size_t i = 0; i < places.size(); ++i) {
+            std::vector<Duration> disturbed;
+            std::vector<Duration> beside;
+            for (const std::vector<Computing>& step : steps) {
+                if (places[i] < step.size()) {
+                    disturbed.push_back(step[places[i]].mark->device);
+                    beside.push_back(step[places[i]].beside);
+                }
+            }
+            pairs[places[i]] = {median(disturbed), median(beside), alone->second[i],
+                                names_matrix_product(name)};
         }
     }
     return pairs;
 }
 
-// Clocks may have run differently in the two: kernels that overlap nothing tell.
+// The ratio of the two traces' clocks, by kernels that overlap nothing.
 double clock_ratio(const std::map<std::size_t, Pair>& pairs) {
     constexpr double enough = 0.1;  // of all kernels' time
     Duration all{0};
@@ -211,34 +196,32 @@ double clock_ratio(const std::map<std::size_t, Pair>& pairs) {
                : 1;
 }
 
-// Of sums, so that short kernels count little.
+// The ratio of sums, so that short kernels count little.
 template <typename Counts>
 KernelSlowdown slowdown_of(const std::map<std::size_t, Pair>& pairs, const Counts& counts) {
-    constexpr double most = 100;  // as links have
+    constexpr double most = 100;  // of a link
     double beside = 0;
     double alone = 0;
     double weights = 0;
     double weighted = 0;
     double squares = 0;
     double weights_squared = 0;
-    KernelSlowdown result{.lowest = most, .highest = 0};
+    KernelSlowdown result;
     for (const auto& [place, pair] : pairs) {
         if (!counts(pair) || pair.beside == Duration{0}) {
             continue;
         }
-        const double of_it = to_us(pair.beside);
+        const double took = to_us(pair.beside);
         const double took_alone = to_us(pair.alone) - to_us(pair.disturbed - pair.beside);
-        beside += of_it;
+        beside += took;
         alone += took_alone;
-        if (2 * pair.beside >= pair.disturbed && most * took_alone > of_it) {
-            const double slowdown = of_it / took_alone;
+        if (2 * pair.beside >= pair.disturbed && most * took_alone > took) {
+            const double slowdown = took / took_alone;
             ++result.kernels;
-            weights += of_it;
-            weights_squared += of_it * of_it;
-            weighted += of_it * slowdown;
-            squares += of_it * slowdown * slowdown;
-            result.lowest = std::min(result.lowest, slowdown);
-            result.highest = std::max(result.highest, slowdown);
+            weights += took;
+            weights_squared += took * took;
+            weighted += took * slowdown;
+            squares += took * slowdown * slowdown;
         }
     }
     if (result.kernels == 0 || alone <= 0) {
@@ -252,10 +235,28 @@ KernelSlowdown slowdown_of(const std::map<std::size_t, Pair>& pairs, const Count
 }
 
 std::string text_of(const KernelSlowdown& slowdown, const char* what) {
-    return slowdown.kernels == 0
-               ? fmt::format("{} not measured", what)
-               : fmt::format("{} {:.2f} times as long ({} kernels, {:.2f} to {:.2f})", what,
-                             slowdown.factor, slowdown.kernels, slowdown.lowest, slowdown.highest);
+    return slowdown.kernels == 0 ? fmt::format("{} not measured", what)
+                                 : fmt::format("{} {:.2f} times as long ({} kernels)", what,
+                                               slowdown.factor, slowdown.kernels);
+}
+
+void give_times_alone(const std::vector<std::vector<Computing>>& steps,
+                      const std::map<std::size_t, Pair>& pairs, const KernelSlowdowns& slowdowns) {
+    for (const std::vector<Computing>& step : steps) {
+        for (std::size_t at = 0; at < step.size(); ++at) {
+            const Duration overlap = step[at].beside;
+            if (overlap == Duration{0}) {
+                continue;
+            }
+            StepMark& mark = *step[at].mark;
+            const auto pair = pairs.find(at);
+            const KernelSlowdown& slowdown =
+                names_matrix_product(mark.name) ? slowdowns.products : slowdowns.rest;
+            mark.device = pair != pairs.end() && pair->second.beside > Duration{0}
+                              ? pair->second.alone
+                              : mark.device - overlap + scaled(overlap, 1 / slowdown.factor);
+        }
+    }
 }
 
 }  // namespace
@@ -273,40 +274,29 @@ PlainRun plain_run(TracedRank rank) {
         const bool alone = collective.group_size == 1 || run.rank().world_size == 1;
         plain.all_reduces += collective.reduces_gradients() && !alone ? 1 : 0;
     }
-    plain.times = plain_times(run.alike(), [](const TracedStep* step) {
+    plain.times = plain_times(transformed(computing_of(run, {}), [](const auto& step) {
         std::vector<PlainOperation> operations;
-        for_each_computing(*step, [&](const StepMark& mark) {
-            if (mark.kind == MarkKind::operation) {
-                operations.push_back({mark.name, mark.device});
+        for (const Computing& computing : step) {
+            if (computing.mark->kind == MarkKind::operation) {
+                operations.push_back({computing.mark->name, computing.mark->device});
             }
-        });
+        }
         return operations;
-    });
+    }));
     return plain;
 }
 
-Overlap overlap_of(const TracedRun& run, const std::vector<TracedAllReduce>& all_reduces) {
-    std::vector<Duration> computing;
-    std::vector<Duration> besides;
-    for (const TracedStep* step : run.alike()) {
-        const std::vector<Window> windows = windows_of(run, *step, all_reduces);
-        computing.emplace_back();
-        besides.emplace_back();
-        for_each_computing(*step, [&](const StepMark& mark) {
-            computing.back() += mark.device;
-            besides.back() += beside(mark, windows);
-        });
-    }
-    return {median(computing), median(besides)};
+Overlap overlap_of(TracedRun& run, const std::vector<TypicalCollective>& all_reduces) {
+    return overlap_of(computing_of(run, all_reduces));
 }
 
 std::optional<KernelSlowdowns> take_plain_times(TracedRun& run,
-                                                const std::vector<TracedAllReduce>& all_reduces,
+                                                const std::vector<TypicalCollective>& all_reduces,
                                                 const std::optional<PlainRun>& plain,
                                                 Findings& findings) {
     if (plain && !run.rank().has_device) {
         throw InputError(run.rank().file, "/traceEvents",
-                         "kernels of a device, as what --undisturbed tells is about them", "none");
+                         "kernels of a device, which --undisturbed is about", "none");
     }
     if (!run.rank().has_device || (!plain && run.first().before.empty())) {
         return std::nullopt;
@@ -315,25 +305,25 @@ std::optional<KernelSlowdowns> take_plain_times(TracedRun& run,
         check_plain(run, *plain);
     }
     const std::string from = plain ? file_name(plain->file) : "the micro-steps without all-reduces";
-    std::map<std::size_t, Pair> pairs =
-        matched(run, all_reduces, plain ? plain->times : times_of_micro_steps(run));
+    const std::vector<std::vector<Computing>> steps = computing_of(run, all_reduces);
+    std::map<std::size_t, Pair> pairs = matched(
+        steps, plain ? plain->times : plain_times(transformed(run.alike(), &TracedStep::before)));
     const double ratio = clock_ratio(pairs);
     for (auto& [place, pair] : pairs) {
         pair.alone = scaled(pair.alone, ratio);
     }
-    const KernelSlowdown all = slowdown_of(pairs, [](const Pair&) { return true; });
-    if (all.kernels == 0) {
+    KernelSlowdowns slowdowns{
+        .products = slowdown_of(pairs, [](const Pair& pair) { return pair.product; }),
+        .rest = slowdown_of(pairs, [](const Pair& pair) { return !pair.product; }),
+        .all = slowdown_of(pairs, [](const Pair&) { return true; })};
+    if (slowdowns.all.kernels == 0) {
         findings
             .missing("undisturbed", "no kernel that ran mostly beside an all-reduce is also in {}",
                      from)
             .weakens = Weakens::scenario;
         return std::nullopt;
     }
-    KernelSlowdowns slowdowns{
-        .products = slowdown_of(pairs, [](const Pair& pair) { return pair.product; }),
-        .rest = slowdown_of(pairs, [](const Pair& pair) { return !pair.product; }),
-        .all = all};
-    const Overlap whole = overlap_of(run, all_reduces);
+    const Overlap whole = overlap_of(steps);
     findings.found("undisturbed",
                    "{:.3f} of {:.3f} ms of computing ran beside all-reduces, where {}, {}; by {}",
                    to_ms(whole.beside), to_ms(whole.computing),
@@ -342,46 +332,30 @@ std::optional<KernelSlowdowns> take_plain_times(TracedRun& run,
     if (std::abs(ratio - 1) > 0.01) {
         findings.assumed("undisturbed",
                          "kernels beside nothing took {:.3f} times as long as in {}: taken for "
-                         "another clock, and so all are",
+                         "another clock, and all times are scaled by it",
                          ratio, from);
     }
     for (KernelSlowdown* kind : {&slowdowns.products, &slowdowns.rest}) {
-        kind->factor = kind->kernels > 0 ? kind->factor : all.factor;
-        kind->error = kind->kernels > 0 ? kind->error : all.error;
+        if (kind->kernels == 0) {
+            *kind = {.factor = slowdowns.all.factor, .error = slowdowns.all.error};
+        }
     }
-    for (TracedStep* step : taken_steps(run)) {
-        const std::vector<Window> windows = windows_of(run, *step, all_reduces);
-        std::size_t at = 0;
-        for_each_computing(*step, [&](StepMark& mark) {
-            const Duration overlap = beside(mark, windows);
-            const auto pair = pairs.find(at++);
-            if (overlap == Duration{0}) {
-                return;
-            }
-            const double factor =
-                names_matrix_product(mark.name) ? slowdowns.products.factor : slowdowns.rest.factor;
-            mark.device = pair != pairs.end() && pair->second.beside > Duration{0}
-                              ? pair->second.alone
-                              : mark.device - overlap + scaled(overlap, 1 / factor);
-        });
-    }
+    give_times_alone(steps, pairs, slowdowns);
     return slowdowns;
 }
 
-void take_out_of_computing(TracedRun& run, const std::vector<TracedAllReduce>& all_reduces,
+void take_out_of_computing(TracedRun& run, const std::vector<TypicalCollective>& all_reduces,
                            const LinkParameters& link) {
-    for (TracedStep* step : taken_steps(run)) {
-        const std::vector<Window> windows = windows_of(run, *step, all_reduces);
-        for_each_computing(*step, [&](StepMark& mark) {
-            Duration slowed{0};
-            for_each_overlap(mark, windows, [&](const Window& window, Duration overlap) {
+    for (const std::vector<Computing>& step : computing_of(run, all_reduces)) {
+        for (const Computing& computing : step) {
+            for (const auto& [bytes, overlap] : computing.overlaps) {
                 const double factor =
-                    factor_of(interference_for(CollectiveKind::all_reduce, link, window.bytes)
-                                  .compute_slowdown_ppm);
-                slowed += overlap - scaled(overlap, 1 / factor);
-            });
-            mark.device -= slowed;
-        });
+                    static_cast<double>(interference_for(CollectiveKind::all_reduce, link, bytes)
+                                            .compute_slowdown_ppm) /
+                    static_cast<double>(undisturbed_ppm);
+                computing.mark->device -= overlap - scaled(overlap, 1 / factor);
+            }
+        }
     }
 }
 

@@ -1,6 +1,6 @@
-// What overlapping cost in the traced steps: kernels that ran beside all-reduces were slowed. A
-// scenario has what they take alone, as the simulator slows them itself. All-reduces were slowed,
-// too, but by how much a trace does not tell: they stay as they were.
+// The cost of overlap in the traced steps: all-reduces slowed the kernels beside them. A scenario
+// has the kernels' times alone, as the simulator slows them itself. By how much kernels slowed the
+// all-reduces, a trace does not tell: these stay as traced.
 #pragma once
 
 #include <cstddef>
@@ -11,65 +11,59 @@
 #include <string>
 #include <vector>
 
-#include "import/run/traced_gradients.h"
 #include "import/run/traced_run.h"
 #include "import/source/findings.h"
 #include "sim/link/link.h"
 
 namespace bucketwise {
 
-// How many times as long kernels took beside all-reduces.
+// The factor by which all-reduces lengthened the kernels beside them.
 struct KernelSlowdown {
     double factor = 1;
-    double error = 0;  // standard error
-    double lowest = 1;
-    double highest = 1;        // of single kernels that ran mostly beside
-    std::int64_t kernels = 0;  // such; 0: none, and the factor is that of all
+    double error = 0;          // standard error
+    std::int64_t kernels = 0;  // that ran mostly beside; 0: none, and the factor is that of all
     bool operator==(const KernelSlowdown&) const = default;
 };
 
 struct KernelSlowdowns {
-    KernelSlowdown products;
+    KernelSlowdown products;  // matrix products
     KernelSlowdown rest;
     KernelSlowdown all;
     bool operator==(const KernelSlowdowns&) const = default;
 };
 
-// What the kernels of a program take without communication. Of a trace only this is kept, as two
-// together may be large.
+// A program without communication, reduced to the times of its kernels: two traces are large.
 struct PlainRun {
     std::string file;
     bool has_device = false;
     std::size_t gradients = 0;
     std::int64_t all_reduces = 0;  // in backward, among several ranks
-    // Of each name, in the order they run, medians over the steps.
+    // By name, in the order the kernels run; medians over the steps.
     std::map<std::string, std::vector<Duration>, std::less<>> times = {};
     bool operator==(const PlainRun&) const = default;
 };
 
-// Of a rank that was traced without communication.
+// `rank` was traced without communication.
 PlainRun plain_run(TracedRank rank);
 
-// Gives the kernels of the run's steps that ran beside all-reduces the times that they take alone:
-// those of `plain`, of the same program, or, where there is none, of the micro-step before, which
-// does not communicate. None, and nothing is changed, where neither has these kernels, or next to
-// none ran beside. Throws InputError where `plain` is of another program, or communicates in
-// backward.
+// Gives kernels that ran beside all-reduces their times alone: those of `plain`, the same program,
+// or of the micro-steps before, which do not communicate. Nothing, and no change, where neither has
+// these kernels, or hardly any ran beside. Throws InputError where `plain` is another program, or
+// communicates in backward.
 std::optional<KernelSlowdowns> take_plain_times(TracedRun& run,
-                                                const std::vector<TracedAllReduce>& all_reduces,
+                                                const std::vector<TypicalCollective>& all_reduces,
                                                 const std::optional<PlainRun>& plain,
                                                 Findings& findings);
 
-// Likewise by the slowdowns that the link has, measured or assumed.
-void take_out_of_computing(TracedRun& run, const std::vector<TracedAllReduce>& all_reduces,
+// Does the same by the slowdowns of the link, measured or assumed.
+void take_out_of_computing(TracedRun& run, const std::vector<TypicalCollective>& all_reduces,
                            const LinkParameters& link);
 
-// How long a step computes, and how long of it beside all-reduces, medians.
+// The computing of a step, and its part beside all-reduces; medians.
 struct Overlap {
     Duration computing{0};
     Duration beside{0};
-    bool operator==(const Overlap&) const = default;
 };
-Overlap overlap_of(const TracedRun& run, const std::vector<TracedAllReduce>& all_reduces);
+Overlap overlap_of(TracedRun& run, const std::vector<TypicalCollective>& all_reduces);
 
 }  // namespace bucketwise

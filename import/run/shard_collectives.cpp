@@ -4,13 +4,14 @@
 
 #include <fmt/format.h>
 
+#include "import/run/traced_gradients.h"
 #include "sim/base/error.h"
 
 namespace bucketwise {
 
 namespace {
 
-constexpr std::int64_t most_ranks = 1'000'000;  // as scenarios have
+constexpr std::int64_t most_ranks = 1'000'000;  // of a scenario
 
 }  // namespace
 
@@ -19,8 +20,7 @@ ShardCollectives::ShardCollectives(const TracedRun& run,
                                    TracedSharding& result)
     : run_(run), step_(run.first()), result_(result) {
     keep_own();
-    refuse_parts_of_groups();
-    refuse_more_than_any_model();
+    refuse_damage();
     find_ranks();
     find_replicas(requested_ranks, findings);
 }
@@ -43,18 +43,15 @@ std::string ShardCollectives::name_of_group(std::int32_t module) const {
     return name.empty() ? "the root" : name;
 }
 
-// Per-parameter meshes: FSDP2 marks the groups of one module by their ranks.
-void ShardCollectives::refuse_parts_of_groups() const {
+void ShardCollectives::refuse_damage() const {
+    // FSDP2 marks groups of one module, where parameters have a mesh each, by their ranks.
     for (const std::string& name : step_.shards.modules) {
         if (name.find("[pg=") != std::string::npos) {
             refuse("FSDP2 with one group of parameters for each fully_shard call",
                    fmt::format("several of \"{}\" (a mesh for each parameter)", name));
         }
     }
-}
-
-// So that no product of what a trace says is too large for 64 bits.
-void ShardCollectives::refuse_more_than_any_model() const {
+    // Products of these numbers must fit 64 bits.
     constexpr std::int64_t most_elements = std::int64_t{1} << 36;
     for (const TracedCollective& one : step_.collectives) {
         if (one.module != no_module &&
@@ -78,11 +75,10 @@ void ShardCollectives::refuse_unknown_sizes() const {
     }
 }
 
-// A call says what goes in, the shape of its first tensor what comes out.
+// A call states the size of its input, the shape of its first tensor that of its output.
 std::int64_t ShardCollectives::whole(const TracedCollective& collective) const {
-    const bool is_shard = collective.gathers()    ? gathers_say_shards_
-                          : collective.scatters() ? !gathers_say_shards_
-                                                  : false;
+    const bool is_shard = (collective.gathers() && gathers_say_shards_) ||
+                          (collective.scatters() && !gathers_say_shards_);
     return collective.elements * (is_shard ? ranks_of(collective) : 1);
 }
 
@@ -91,23 +87,18 @@ std::int64_t ShardCollectives::ranks_of(const TracedCollective& collective) cons
 }
 
 void ShardCollectives::find_ranks() {
-    const TracedCollective* gather = nullptr;
-    const TracedCollective* scatter = nullptr;
-    for (const TracedCollective* const one : all_) {
-        gather = gather == nullptr && one->gathers() ? one : gather;
-    }
-    for (const TracedCollective* const one : all_) {
-        scatter =
-            scatter == nullptr && one->scatters() && one->module == gather->module ? one : scatter;
-    }
-    if (scatter == nullptr) {
+    const TracedCollective* const gather = *std::ranges::find_if(all_, &TracedCollective::gathers);
+    const auto scattered = std::ranges::find_if(all_, [&](const TracedCollective* one) {
+        return one->scatters() && one->module == gather->module;
+    });
+    if (scattered == all_.end()) {
         refuse("a reduce-scatter for each group that is gathered",
                fmt::format("none for {}: parameters without gradients",
                            name_of_group(gather->module)));
     }
+    const TracedCollective* const scatter = *scattered;
     refuse_unknown_sizes();
-    const std::int64_t most = std::max(gather->elements, scatter->elements);
-    const std::int64_t least = std::min(gather->elements, scatter->elements);
+    const auto [least, most] = std::minmax(gather->elements, scatter->elements);
     gathers_say_shards_ = gather->elements < scatter->elements;
     result_.shard_ranks = gather->group_size > 0 ? gather->group_size : most / least;
     const std::int64_t world = run_.rank().world_size.value_or(result_.shard_ranks);
@@ -125,22 +116,15 @@ void ShardCollectives::find_replicas(std::optional<std::int64_t> requested_ranks
     const auto reduction = std::ranges::find_if(step_.collectives, [](const TracedCollective& one) {
         return one.module != no_module && one.name == "allreduce";
     });
-    const bool is_hybrid = reduction != step_.collectives.end();
     const std::optional<std::int64_t> world = run_.rank().world_size;
     std::int64_t replicas = 1;
-    if (is_hybrid) {
+    if (reduction != step_.collectives.end()) {
         replicas = reduction->group_size > 0 ? reduction->group_size
                    : world                   ? *world / result_.shard_ranks
                                              : 2;
     }
     result_.ranks = result_.shard_ranks * std::max<std::int64_t>(replicas, 1);
-    if (requested_ranks && *requested_ranks != result_.ranks) {
-        throw InputError("--ranks", "",
-                         fmt::format("{}, as the trace says, or nothing (predict takes --set "
-                                     "/cluster/ranks=N)",
-                                     result_.ranks),
-                         std::to_string(*requested_ranks));
-    }
+    check_requested_ranks(result_.ranks, requested_ranks);
     if (world && *world > result_.ranks) {
         findings.found("ranks",
                        "{} of the run's {} share parameters: the others are of other "

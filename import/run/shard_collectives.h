@@ -1,4 +1,4 @@
-// FSDP2's collectives of a traced step, and what they say of the ranks that they are among.
+// FSDP2's collectives of a traced step: which ranks take part, and the gradients they gather.
 #pragma once
 
 #include <cstdint>
@@ -9,23 +9,24 @@
 #include "import/run/traced_run.h"
 #include "import/run/traced_sharding.h"
 #include "import/source/findings.h"
+#include "sim/workload/workload.h"
 
 namespace bucketwise {
 
 class ShardCollectives {
   public:
-    // Of the run's first step, which is fully sharded. Both are kept by reference; the numbers of
-    // ranks and the strategy become `result`'s. Throws InputError for what the simulator has
-    // nothing for, and where nothing tells the sizes.
+    // Reads the run's first step, which is fully sharded. Keeps `run` and `result` by reference;
+    // sets the numbers of ranks and the strategy of `result`. Throws InputError for settings that
+    // the simulator does not know, and where nothing tells the sizes.
     ShardCollectives(const TracedRun& run, std::optional<std::int64_t> requested_ranks,
                      Findings& findings, TracedSharding& result);
 
     // As issued.
     [[nodiscard]] const std::vector<const TracedCollective*>& all() const { return all_; }
-    // Those of the last micro-step, by their marks.
+    // The collectives of the last micro-step, by their marks.
     [[nodiscard]] std::vector<const TracedCollective*> of_pass(
         const std::vector<StepMark>& pass) const;
-    // Elements of all ranks, and how many these are.
+    // Elements of all ranks, and the number of these ranks.
     [[nodiscard]] std::int64_t whole(const TracedCollective& collective) const;
     [[nodiscard]] std::int64_t ranks_of(const TracedCollective& collective) const;
 
@@ -35,8 +36,7 @@ class ShardCollectives {
 
   private:
     void keep_own();
-    void refuse_parts_of_groups() const;
-    void refuse_more_than_any_model() const;
+    void refuse_damage() const;
     void refuse_unknown_sizes() const;
     void find_ranks();
     void find_replicas(std::optional<std::int64_t> requested_ranks, Findings& findings);
@@ -47,5 +47,10 @@ class ShardCollectives {
     std::vector<const TracedCollective*> all_;
     bool gathers_say_shards_ = false;
 };
+
+// Adds the gradients to `result`, whose groups and types are known, and to these groups. `model`:
+// as traced_sharding(). Throws InputError where they are not the elements that groups gather.
+void find_shard_gradients(const TracedStep& step, const ShardCollectives& collectives,
+                          const Workload& model, Findings& findings, TracedSharding& result);
 
 }  // namespace bucketwise

@@ -1,5 +1,3 @@
-#include "import/run/shard_gradients.h"
-
 #include <algorithm>
 #include <string>
 #include <string_view>
@@ -7,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "import/run/shard_collectives.h"
 #include "sim/base/error.h"
 #include "sim/sharding/modules.h"
 #include "sim/sharding/shard_plan.h"
@@ -18,31 +17,24 @@ namespace {
 class GradientFinder {
   public:
     GradientFinder(const TracedStep& step, const ShardCollectives& collectives,
-                   const Workload& model, Findings& findings, TracedSharding& result)
-        : step_(step),
-          collectives_(collectives),
-          model_(model),
-          findings_(findings),
-          result_(result) {}
+                   const Workload& model, TracedSharding& result)
+        : step_(step), collectives_(collectives), model_(model), result_(result) {}
 
-    void find() {
+    void find(Findings& findings) {
         for (const StepMark& mark : step_.backward) {
-            if (mark.kind != MarkKind::ready) {
-                continue;
+            if (mark.kind == MarkKind::ready) {
+                group_of(mark.module).gradients.push_back(result_.gradients.size());
+                result_.gradients.push_back({.name = {},
+                                             .numel = mark.elements,
+                                             .dtype = result_.dtype,
+                                             .rows = std::max(mark.rows, 0)});
             }
-            TracedShardGroup& group = group_of(mark.module);
-            group.gradients.push_back(result_.gradients.size());
-            Gradient& gradient = result_.gradients.emplace_back();
-            gradient.numel = mark.elements;
-            gradient.dtype = result_.dtype;
-            gradient.rows = std::max(mark.rows, 0);
         }
-        std::vector<std::string> shared;
+        bool shared = false;
         for (TracedShardGroup& group : result_.groups) {
             if (group.gradients.empty()) {
-                collectives_.refuse(
-                    "a gradient that becomes ready for each group",
-                    fmt::format("none in {}", group.modules.empty() ? "the root" : group.modules));
+                collectives_.refuse("a gradient that becomes ready for each group",
+                                    "none in " + group.text());
             }
             if (!model_.gradients.empty()) {
                 take_model(group);
@@ -50,15 +42,15 @@ class GradientFinder {
                            return result_.gradients[i].numel <= 0;
                        })) {
                 share_equally(group);
-                shared.push_back(group.modules);
+                shared = true;
             }
             name_gradients(group);
             check_size(group);
         }
-        if (!shared.empty()) {
-            findings_.assumed("sizes",
-                              "nothing tells those of gradients (record_shapes=True does), but "
-                              "what all-gathers move: those of a group share that equally");
+        if (shared) {
+            findings.assumed("sizes",
+                             "only all-gathers tell them (record_shapes=True records each "
+                             "gradient's): the gradients of a group share what it gathers equally");
         }
     }
 
@@ -67,7 +59,7 @@ class GradientFinder {
         const TracedShardGroup* const group = result_.group_of(module, step_.shards);
         if (group == nullptr) {
             collectives_.refuse(
-                "gradients of what FSDP2 gathers",
+                "gradients of parameters that FSDP2 gathers",
                 module == no_module
                     ? std::string("one that became ready in the root, which gathers nothing")
                     : fmt::format("one of {}, which gathers nothing",
@@ -76,7 +68,7 @@ class GradientFinder {
         return result_.groups[static_cast<std::size_t>(group - result_.groups.data())];
     }
 
-    // By parameter, the reverse of readiness.
+    // Parameters of the model stand in the reverse order of readiness.
     void take_model(const TracedShardGroup& group) {
         std::vector<const Gradient*> own;
         for (const Gradient& gradient : model_.gradients) {
@@ -93,8 +85,7 @@ class GradientFinder {
         if (own.size() != group.gradients.size()) {
             throw InputError("--model", "",
                              fmt::format("a model with {} parameters in {}, as the trace has",
-                                         group.gradients.size(),
-                                         group.modules.empty() ? "the root" : group.modules),
+                                         group.gradients.size(), group.text()),
                              std::to_string(own.size()));
         }
         for (std::size_t k = 0; k < own.size(); ++k) {
@@ -122,19 +113,19 @@ class GradientFinder {
     void share_equally(const TracedShardGroup& group) {
         const std::int64_t shards = group.gathered / result_.shard_ranks;
         const auto count = static_cast<std::int64_t>(group.gradients.size());
+        if (shards < count) {
+            collectives_.refuse(
+                "groups with an element of each parameter on each rank",
+                fmt::format("{} gradients in an all-gather of {} elements", count, group.gathered));
+        }
         for (std::int64_t k = 0; k < count; ++k) {
             Gradient& gradient = result_.gradients[group.gradients[static_cast<std::size_t>(k)]];
             gradient.numel = (shards / count + (k < shards % count ? 1 : 0)) * result_.shard_ranks;
             gradient.rows = 0;
-            if (gradient.numel == 0) {
-                collectives_.refuse("groups with an element of each parameter on each rank",
-                                    fmt::format("{} gradients in an all-gather of {} elements",
-                                                count, group.gathered));
-            }
         }
     }
 
-    // Whoever reads the scenario finds a group's parameters by their first module.
+    // The scenario's reader finds a group's parameters by their first module.
     void name_gradients(const TracedShardGroup& group) {
         const std::size_t count = group.gradients.size();
         for (std::size_t k = 0; k < count; ++k) {
@@ -158,7 +149,7 @@ class GradientFinder {
             collectives_.refuse(
                 fmt::format("the {} elements that are gathered for {} among the gradients that "
                             "become ready in it",
-                            group.gathered, group.modules.empty() ? "the root" : group.modules),
+                            group.gathered, group.text()),
                 fmt::format("{}: parameters without gradients, or groups that run side by side",
                             sum));
         }
@@ -167,7 +158,6 @@ class GradientFinder {
     const TracedStep& step_;
     const ShardCollectives& collectives_;
     const Workload& model_;
-    Findings& findings_;
     TracedSharding& result_;
 };
 
@@ -175,7 +165,7 @@ class GradientFinder {
 
 void find_shard_gradients(const TracedStep& step, const ShardCollectives& collectives,
                           const Workload& model, Findings& findings, TracedSharding& result) {
-    GradientFinder(step, collectives, model, findings, result).find();
+    GradientFinder(step, collectives, model, result).find(findings);
 }
 
 }  // namespace bucketwise

@@ -1,14 +1,15 @@
-#include "import/run/sharding_reader.h"
-
 #include <algorithm>
 #include <set>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
 #include "import/run/shard_collectives.h"
-#include "import/run/shard_gradients.h"
 #include "import/run/traced_gradients.h"
+#include "import/run/traced_sharding.h"
+#include "import/source/dtype_names.h"
 #include "sim/sharding/modules.h"
 
 namespace bucketwise {
@@ -60,14 +61,13 @@ class ShardingReader {
                 continue;
             }
             const std::string& modules = step_.shards.modules[i];
-            TracedShardGroup group{modules, modules.substr(0, modules.find(", ")), 0, {}};
-            group.gathered = elements_of_group(module);
-            result_.groups.insert(modules.empty() ? result_.groups.begin() : result_.groups.end(),
-                                  std::move(group));
+            result_.groups.insert(
+                modules.empty() ? result_.groups.begin() : result_.groups.end(),
+                {modules, modules.substr(0, modules.find(", ")), elements_of_group(module), {}});
         }
     }
 
-    // Throws where its collectives do not move as much as one another.
+    // Throws where its collectives differ in size.
     [[nodiscard]] std::int64_t elements_of_group(std::int32_t module) const {
         std::int64_t elements = -1;
         bool scatters = false;
@@ -102,7 +102,7 @@ class ShardingReader {
             if (!(one->*is_one)()) {
                 continue;
             }
-            const std::optional<DType> own = travelling_dtype(*one);
+            const std::optional<DType> own = dtype_named(one->dtype);
             if (!own) {
                 found_.refuse("collectives of one type of parameters",
                               fmt::format("a {} of type {} in {}", one->name, one->dtype,
@@ -122,7 +122,7 @@ class ShardingReader {
     void find_dtypes() {
         result_.gathered_dtype = only_dtype(&TracedCollective::gathers);
         result_.reduced_dtype = only_dtype(&TracedCollective::scatters);
-        // The optimizer's is at least as wide as either.
+        // The optimizer's type is at least as wide as either.
         result_.dtype = element_size(result_.reduced_dtype) > element_size(result_.gathered_dtype)
                             ? result_.reduced_dtype
                             : result_.gathered_dtype;
@@ -135,7 +135,7 @@ class ShardingReader {
         if (result_.dtype != DType::float32) {
             findings_.assumed("element type",
                               "parameters and optimizer in {}, as no collective has a wider one; "
-                              "were they float32, memory would be more",
+                              "float32 would need more memory",
                               name_of(result_.dtype));
         }
     }
@@ -240,7 +240,7 @@ class ShardingReader {
     void find_collectives() {
         const Bytes gathered = element_size(result_.gathered_dtype);
         const Bytes reduced = element_size(result_.reduced_dtype);
-        // By collective, of every step that has so many.
+        // By collective.
         std::vector<std::vector<Duration>> starts(found_.all().size());
         for (const TracedStep* step : run_.alike()) {
             for_each_own(*step, [&](std::size_t k, const TracedCollective& one) {
@@ -249,18 +249,18 @@ class ShardingReader {
         }
         for (std::size_t k = 0; k < found_.all().size(); ++k) {
             const TracedCollective& one = *found_.all()[k];
-            TracedShardCollective collective;
-            collective.kind = one.gathers()    ? CollectiveKind::all_gather
-                              : one.scatters() ? CollectiveKind::reduce_scatter
-                                               : CollectiveKind::all_reduce;
-            collective.bytes = found_.whole(one) * (one.gathers() ? gathered : reduced);
-            collective.start = median(starts[k]);
-            result_.collectives.push_back(std::move(collective));
+            const CollectiveKind kind = one.gathers()    ? CollectiveKind::all_gather
+                                        : one.scatters() ? CollectiveKind::reduce_scatter
+                                                         : CollectiveKind::all_reduce;
+            result_.collectives.push_back(
+                {.kind = kind,
+                 .bytes = found_.whole(one) * (one.gathers() ? gathered : reduced),
+                 .start = median(starts[k])});
         }
         find_wire_times();
     }
 
-    // FSDP2's of the step, as issued and numbered, as far as the first step has as many.
+    // Visits FSDP2's collectives of the step, numbered as issued, up to the first step's number.
     template <typename Visit>
     void for_each_own(const TracedStep& step, Visit visit) const {
         std::size_t k = 0;
@@ -273,7 +273,7 @@ class ShardingReader {
 
     void find_wire_times() {
         const bool all_ranks = std::ssize(run_.ranks) >= result_.ranks && same_steps(run_);
-        // By collective and step, of the ranks.
+        // By collective, step and rank.
         std::vector<std::vector<std::vector<Duration>>> times(
             found_.all().size(), std::vector<std::vector<Duration>>(run_.alike().size()));
         for (std::size_t s = 0; s < run_.alike().size(); ++s) {
@@ -292,7 +292,7 @@ class ShardingReader {
         report_wire_times(run_, result_.ranks, any, all_ranks, "all-gather", findings_);
     }
 
-    // How long each ran, or blocked the host that computes.
+    // The time that each ran, or blocked the computing host.
     template <typename Add>
     void add_times(const TracedStep& step, Add add) const {
         std::vector<Duration> blocked(step.collectives.size(), Duration{0});
@@ -309,7 +309,7 @@ class ShardingReader {
         });
     }
 
-    // As the simulator counts it.
+    // Counts as the simulator does.
     void count_copies() {
         const bool on_host = !run_.rank().has_device;
         const Bytes own = element_size(result_.dtype);
@@ -338,7 +338,7 @@ class ShardingReader {
         result_.copied = Bytes{bytes};
     }
 
-    // --- what is said ---
+    // --- the report ---
 
     void report() {
         const ShardingRequest& request = result_.request;
@@ -354,7 +354,7 @@ class ShardingReader {
                         fmt::join(groups, "; "),
                         left > 0 ? fmt::format("; and {} more", left) : "");
         findings_.found("gradients", "{} became ready, with {} elements", result_.gradients.size(),
-                        elements_in_all());
+                        elements_of(result_.gradients));
         findings_.found(
             "sharding",
             "{}gathered in {} and reduced in {} over {} ranks; parameters {} after forward{}; "
@@ -368,18 +368,10 @@ class ShardingReader {
             request.reshard_root ? ", the root's too" : "", request.forward_prefetch,
             request.backward_prefetch, request.asynchronous_unshard ? "; asynchronously" : "");
         const auto count = [&](CollectiveKind kind) {
-            return std::ranges::count(result_.collectives, kind, &TracedShardCollective::kind);
+            return std::ranges::count(result_.collectives, kind, &TypicalCollective::kind);
         };
         findings_.found("collectives", "{} all-gathers and {} reduce-scatters a step",
                         count(CollectiveKind::all_gather), count(CollectiveKind::reduce_scatter));
-    }
-
-    [[nodiscard]] std::int64_t elements_in_all() const {
-        std::int64_t sum = 0;
-        for (const Gradient& gradient : result_.gradients) {
-            sum += gradient.numel;
-        }
-        return sum;
     }
 
     const TracedRun& run_;
@@ -391,6 +383,31 @@ class ShardingReader {
 };
 
 }  // namespace
+
+const TracedShardGroup* TracedSharding::group_of(std::int32_t module,
+                                                 const TracedShards& shards) const {
+    const std::string name =
+        module == no_module ? "" : shards.modules[static_cast<std::size_t>(module)];
+    const auto found = std::ranges::find(groups, name, &TracedShardGroup::modules);
+    return found == groups.end() ? nullptr : &*found;
+}
+
+bool TracedSharding::has(const TracedCollective& collective) const {
+    return collective.module != no_module &&
+           (collective.gathers() || collective.scatters() ||
+            (collective.name == "allreduce" && request.strategy == ShardedStrategy::hsdp));
+}
+
+Duration TracedSharding::on_link(const TracedStep& step, const TracedCollective& collective) const {
+    std::size_t k = 0;
+    for (const TracedCollective& one : step.collectives) {
+        if (has(one) && &one == &collective) {
+            return collectives[k].on_link;
+        }
+        k += has(one) ? 1U : 0U;
+    }
+    return Duration{0};
+}
 
 TracedSharding traced_sharding(const TracedRun& run, const Workload& model,
                                std::optional<std::int64_t> requested_ranks, Findings& findings) {

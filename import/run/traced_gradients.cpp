@@ -1,23 +1,22 @@
 #include "import/run/traced_gradients.h"
 
 #include <algorithm>
-#include <array>
-#include <iterator>
 #include <map>
-#include <numeric>
-#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include "import/source/dtype_names.h"
 #include "sim/base/error.h"
 #include "sim/base/transformed.h"
 
 namespace bucketwise {
 namespace {
 
-// What the k-th of these took, once those before it were done: Gloo runs some side by side, each of
-// which takes longer for it, and the simulator one after the other.
+using Sizes = std::vector<std::int64_t>;
+
+// The k-th one's time after those before it ended: Gloo runs some side by side, which slows each,
+// while the simulator runs one after the other.
 Duration time_alone(const std::vector<const TracedCollective*>& found, std::size_t k) {
     Duration begin = *found[k]->begin;
     for (std::size_t i = 0; i < k; ++i) {
@@ -26,51 +25,41 @@ Duration time_alone(const std::vector<const TracedCollective*>& found, std::size
     return std::max(*found[k]->end - begin, Duration{0});
 }
 
-// DDP holds gradients as its hook's collectives do, but for what it casts.
+// The type of the first all-reduce, unless a hook casts.
 DType gradient_dtype(const TracedRun& run) {
     const auto found = reductions(run, run.first());
     return found.empty() || run.first().hook_casts ? DType::float32
-                                                   : *travelling_dtype(*found.front());
+                                                   : *dtype_named(found.front()->dtype);
 }
 
-std::int64_t elements_of(const std::vector<Gradient>& gradients) {
-    std::int64_t sum = 0;
-    for (const Gradient& gradient : gradients) {
-        sum += gradient.numel;
-    }
-    return sum;
+bool all_positive(const Sizes& sizes) {
+    return std::ranges::all_of(sizes, [](auto size) { return size > 0; });
 }
 
-std::int64_t gradient_bytes(const TracedRun& run) {
-    return element_size(gradient_dtype(run)).count;
-}
-
-// The elements of the gradients of which something tells them all; `how` is what.
+// The elements of all gradients, and a text about their source; empty: unknown.
 struct TracedSizes {
-    std::vector<std::int64_t> elements;
+    Sizes elements;
     std::string how;
 };
 
 TracedSizes traced_sizes(const TracedRun& run) {
-    std::vector<std::int64_t> in;
-    std::vector<std::int64_t> accumulated;
-    std::vector<std::int64_t> back_bytes;
+    Sizes in;
+    Sizes accumulated;
+    Sizes back;
+    const std::int64_t element = element_size(gradient_dtype(run)).count;
     for (const StepMark& mark : run.first().backward) {
-        if (run.first().batched_copies && mark.is_copy()) {
-            continue;  // of a whole bucket
-        }
-        if (mark.kind == MarkKind::copy_in) {
-            in.push_back(mark.elements);
-        } else if (mark.kind == MarkKind::ready) {
+        if (mark.kind == MarkKind::ready) {
             accumulated.push_back(mark.elements);
+        } else if (run.first().batched_copies) {
+            continue;  // copies are of whole buckets
+        } else if (mark.kind == MarkKind::copy_in) {
+            in.push_back(mark.elements);
         } else if (mark.kind == MarkKind::copy_back) {
-            back_bytes.push_back(mark.elements >= 0 ? mark.elements * gradient_bytes(run)
-                                                    : mark.bytes);
+            back.push_back(mark.elements >= 0 ? mark.elements : mark.bytes / element);
         }
     }
-    const auto all_known = [&](const std::vector<std::int64_t>& sizes) {
-        return sizes.size() == gradients_of(run.first()) &&
-               std::ranges::all_of(sizes, [](auto size) { return size > 0; });
+    const auto all_known = [&](const Sizes& sizes) {
+        return sizes.size() == gradients_of(run.first()) && all_positive(sizes);
     };
     if (all_known(in)) {
         return {in, run.first().is_ddp ? "sizes from the shapes of DDP's copies"
@@ -79,48 +68,39 @@ TracedSizes traced_sizes(const TracedRun& run) {
     if (all_known(accumulated)) {
         return {accumulated, "sizes from the shapes that AccumulateGrad took"};
     }
-    if (!all_known(back_bytes)) {
-        return {};
-    }
-    for (std::int64_t& size : back_bytes) {
-        size /= gradient_bytes(run);
-    }
-    return {back_bytes,
-            "sizes from the bytes that DDP copies out of its buckets, which it does in the order "
-            "of readiness"};
+    return all_known(back) ? TracedSizes{back,
+                                         "sizes from the bytes that DDP copies out of its buckets, "
+                                         "which it does in the order of readiness"}
+                           : TracedSizes{};
 }
 
-// One all-reduce for each gradient: as each becomes ready, or after backward in the order of
-// parameters, which is taken to be the reverse of readiness. Empty: they are not.
+// Sizes from one all-reduce per gradient: as each becomes ready, or after backward in the order of
+// parameters, assumed to be the reverse of readiness.
 TracedSizes separate_sizes(const TracedRun& run) {
     const std::vector<const TracedCollective*> found = reductions(run, run.first());
     const std::size_t count = gradients_of(run.first());
-    if (found.size() != count) {
-        return {};
-    }
-    TracedSizes sizes{{}, "sizes from the all-reduces, one for each"};
+    TracedSizes sizes{transformed(found, &TracedCollective::elements),
+                      "sizes from the all-reduces, one for each"};
     bool as_ready = true;
     bool after = true;
-    for (const TracedCollective* reduction : found) {
-        sizes.elements.push_back(reduction->elements);
-        as_ready = as_ready && reduction->ready_before == sizes.elements.size();
-        after = after && reduction->ready_before == count;
+    for (std::size_t k = 0; k < found.size(); ++k) {
+        as_ready = as_ready && found[k]->ready_before == k + 1;
+        after = after && found[k]->ready_before == count;
     }
     if (after) {
         std::ranges::reverse(sizes.elements);
     }
-    const bool known = std::ranges::all_of(sizes.elements, [](auto size) { return size > 0; });
-    return known && (as_ready || after) ? sizes : TracedSizes{};
+    const bool told = found.size() == count && all_positive(sizes.elements);
+    return told && (as_ready || after) ? sizes : TracedSizes{};
 }
 
-// Where only all-reduces tell anything: the gradients that became ready since the one before share
-// what it moves. Empty: not all are in one, or one holds fewer elements than gradients.
+// Shares what an all-reduce moves equally among the gradients that became ready since the one
+// before. Empty where a gradient is in no all-reduce, or one has fewer elements than gradients.
 TracedSizes shared_sizes(const TracedRun& run) {
-    TracedSizes sizes;
+    TracedSizes sizes{{}, "sizes from the all-reduces alone"};
     for (const TracedCollective* reduction : reductions(run, run.first())) {
-        const auto from = sizes.elements.size();
         const std::int64_t count =
-            static_cast<std::int64_t>(reduction->ready_before) - static_cast<std::int64_t>(from);
+            static_cast<std::int64_t>(reduction->ready_before) - std::ssize(sizes.elements);
         if (count < 1 || reduction->elements < count) {
             return {};
         }
@@ -129,30 +109,20 @@ TracedSizes shared_sizes(const TracedRun& run) {
                                      (i < reduction->elements % count ? 1 : 0));
         }
     }
-    if (sizes.elements.size() != gradients_of(run.first())) {
-        return {};
-    }
-    sizes.how = "sizes from the all-reduces alone";
-    return sizes;
+    return sizes.elements.size() == gradients_of(run.first()) ? sizes : TracedSizes{};
 }
 
-// What to type so that a trace has shapes.
-const char* shape_recorder(const TracedRun& run) {
-    return run.rank().profile == TraceHead{}.profile
-               ? "profile(record_shapes=True, activities=[ProfilerActivity.CPU, "
-                 "ProfilerActivity.CUDA])"
-               : "nsys profile -t cuda,nvtx --pytorch=autograd-shapes-nvtx";
-}
-
-// Numbered against the order of readiness.
+// Gradients without names, numbered against the order of readiness.
 std::vector<Gradient> numbered(const TracedRun& run, const TracedSizes& sizes) {
     const std::size_t count = gradients_of(run.first());
     if (sizes.elements.empty()) {
+        const bool kineto = run.rank().profile == TraceHead{}.profile;
         throw InputError(
             run.rank().file, "/traceEvents",
-            fmt::format("DDP's copies out of its buckets, --model, or shapes, which {} "
-                        "records",
-                        shape_recorder(run)),
+            fmt::format("DDP's copies out of its buckets, --model, or shapes, which {} records",
+                        kineto ? "profile(record_shapes=True, activities=[ProfilerActivity.CPU, "
+                                 "ProfilerActivity.CUDA])"
+                               : "nsys profile -t cuda,nvtx --pytorch=autograd-shapes-nvtx"),
             fmt::format("{} gradients whose sizes nothing tells", count));
     }
     std::vector<Gradient> gradients;
@@ -163,7 +133,7 @@ std::vector<Gradient> numbered(const TracedRun& run, const TracedSizes& sizes) {
     return gradients;
 }
 
-std::vector<Gradient> named_so(const TracedRun& run, const Workload& model, TracedSizes& sizes) {
+std::vector<Gradient> named_by(const Workload& model, const TracedRun& run, TracedSizes& sizes) {
     const auto fail = [&](const std::string& expected, const std::string& got) {
         throw InputError(run.rank().file, "/traceEvents", expected, got);
     };
@@ -179,9 +149,8 @@ std::vector<Gradient> named_so(const TracedRun& run, const Workload& model, Trac
     }
     if (sizes.elements.empty()) {
         sizes.how = "sizes from the model";
-        return gradients;
     }
-    for (std::size_t i = 0; i < count; ++i) {
+    for (std::size_t i = 0; i < sizes.elements.size(); ++i) {
         if (sizes.elements[i] != gradients[i].numel) {
             fail(fmt::format("{} elements of {} as gradient {} by readiness", gradients[i].numel,
                              gradients[i].name, i + 1),
@@ -193,42 +162,38 @@ std::vector<Gradient> named_so(const TracedRun& run, const Workload& model, Trac
 
 }  // namespace
 
-std::optional<DType> travelling_dtype(const TracedCollective& collective) {
-    constexpr std::array<std::pair<std::string_view, DType>, 5> dtypes{
-        {{"", DType::float32},
-         {"Float", DType::float32},
-         {"Half", DType::float16},
-         {"BFloat16", DType::bfloat16},
-         {"Double", DType::float64}}};
-    const auto* const found = std::ranges::find(dtypes, std::string_view(collective.dtype),
-                                                [](const auto& named) { return named.first; });
-    return found == dtypes.end() ? std::nullopt : std::optional(found->second);
+std::int64_t elements_of(const std::vector<Gradient>& gradients) {
+    std::int64_t sum = 0;
+    for (const Gradient& gradient : gradients) {
+        sum += gradient.numel;
+    }
+    return sum;
 }
 
 void find_group(TracedRun& run, Findings& findings) {
     const TracedStep& step = run.first();
-    // Tensor parallel layers reduce within a layer's backward, maybe more; gradients are reduced by
-    // hooks. The first of two groups that are alike in both.
-    using Rank = std::pair<bool, std::int64_t>;
-    std::map<std::string, Rank> bytes;
+    // Hooks issue the gradients' all-reduces. Those of tensor parallel layers, within a layer's
+    // backward, may move more.
+    using Rank = std::pair<bool, std::int64_t>;  // from a hook, bytes
+    std::map<std::string, Rank> groups;
     for (const TracedCollective& collective : step.collectives) {
         if (collective.reduces_gradients() || collective.of_layers) {
-            Rank& of_group = bytes[collective.group];
-            of_group.first = of_group.first || collective.in_hook;
-            of_group.second += collective.bytes.count;
+            Rank& rank = groups[collective.group];
+            rank.first = rank.first || collective.in_hook;
+            rank.second += collective.bytes.count;
             run.unused_map = run.unused_map || is_unused_map(step, collective);
         }
     }
     const auto most = std::ranges::max_element(
-        bytes, {}, [](const auto& of_group) -> const Rank& { return of_group.second; });
-    if (most != bytes.end()) {
+        groups, {}, [](const auto& group) -> const Rank& { return group.second; });
+    if (most != groups.end()) {
         run.group = most->first;
     }
-    if (bytes.size() > 1) {
+    if (groups.size() > 1) {
         findings.found("process groups",
                        "all-reduces of {} groups in backward; those of group {} are taken for the "
                        "gradients', as they are issued where gradients become ready, or move most",
-                       bytes.size(), run.group);
+                       groups.size(), run.group);
     }
     if (run.unused_map) {
         findings.found("unused parameters",
@@ -238,7 +203,7 @@ void find_group(TracedRun& run, Findings& findings) {
 }
 
 bool is_unused_map(const TracedStep& step, const TracedCollective& collective) {
-    // Parameters that are unused have no gradient, but a place in the map.
+    // Unused parameters have no gradient, but a place in the map.
     const auto gradients = static_cast<std::int64_t>(gradients_of(step));
     return std::cmp_equal(collective.ready_before, gradients) &&
            &collective != &step.collectives.front() &&
@@ -250,7 +215,7 @@ bool is_reduction(const TracedRun& run, const TracedStep& step,
                   const TracedCollective& collective) {
     return collective.reduces_gradients() && collective.group == run.group &&
            collective.elements != 0 && !is_unused_map(step, collective) &&
-           travelling_dtype(collective);
+           dtype_named(collective.dtype);
 }
 
 std::vector<const TracedCollective*> reductions(const TracedRun& run, const TracedStep& step) {
@@ -263,40 +228,55 @@ std::vector<const TracedCollective*> reductions(const TracedRun& run, const Trac
     return found;
 }
 
-std::vector<TracedAllReduce> all_reduces_of(const TracedRun& run) {
+std::vector<TypicalCollective> all_reduces_of(const TracedRun& run) {
     const std::vector<const TracedCollective*> first = reductions(run, run.first());
-    std::vector<TracedAllReduce> all_reduces;
-    for (std::size_t k = 0; k < first.size(); ++k) {
-        const auto start = [&](const TracedStep* step) {
-            const std::vector<const TracedCollective*> found = reductions(run, *step);
+    std::vector<std::vector<Duration>> starts(first.size());
+    for (const TracedStep* step : run.alike()) {
+        const std::vector<const TracedCollective*> found = reductions(run, *step);
+        for (std::size_t k = 0; k < first.size(); ++k) {
             if (found.size() != first.size() || found[k]->bytes != first[k]->bytes) {
                 throw InputError(
                     run.rank().file, "/traceEvents", "the same all-reduces in every step",
                     fmt::format("others in {} than in {}", step->name, run.first().name));
             }
-            return found[k]->begin.value_or(found[k]->issued);
-        };
+            starts[k].push_back(found[k]->begin.value_or(found[k]->issued));
+        }
+    }
+    std::vector<TypicalCollective> all_reduces;
+    for (std::size_t k = 0; k < first.size(); ++k) {
         all_reduces.push_back({.bytes = first[k]->bytes,
-                               .start = median_of(run.alike(), start),
+                               .elements = first[k]->elements,
+                               .dtype = *dtype_named(first[k]->dtype),
+                               .start = median(starts[k]),
                                .blocks = first[k]->blocks});
     }
     return all_reduces;
 }
 
+void check_requested_ranks(std::int64_t ranks, std::optional<std::int64_t> requested) {
+    if (requested && *requested != ranks) {
+        throw InputError("--ranks", "",
+                         fmt::format("{}, as the trace says, or nothing (predict takes --set "
+                                     "/cluster/ranks=N)",
+                                     ranks),
+                         std::to_string(*requested));
+    }
+}
+
 std::int64_t number_of_ranks(const TracedRun& run, std::optional<std::int64_t> requested,
                              Findings& findings) {
     const std::vector<const TracedCollective*> reduced = reductions(run, run.first());
+    const bool of_group = !reduced.empty() && reduced.front()->group_size > 0;
     std::optional<std::int64_t> ranks;
-    if (!reduced.empty() && reduced.front()->group_size > 0) {
+    if (of_group) {
         ranks = reduced.front()->group_size;
     } else if (run.rank().world_size) {
         ranks = run.rank().world_size;
     } else if (run.ranks.size() > 1) {
-        // Maybe not all were traced.
+        // Some ranks may not have been traced.
         ranks = std::max<std::int64_t>(std::ssize(run.ranks), requested.value_or(0));
     }
     // Where layers or stages have groups of their own, fewer ranks share the gradients.
-    const bool of_group = !reduced.empty() && reduced.front()->group_size > 0;
     const bool other_groups = std::ranges::any_of(run.first().collectives, [](const auto& other) {
         return other.of_layers || other.name.starts_with("send") || other.name.starts_with("recv");
     });
@@ -304,21 +284,17 @@ std::int64_t number_of_ranks(const TracedRun& run, std::optional<std::int64_t> r
         *ranks % *requested == 0) {
         ranks = requested;
     }
-    if (ranks && requested && *ranks != *requested) {
-        throw InputError("--ranks", "",
-                         fmt::format("{}, as the trace says, or nothing (predict takes --set "
-                                     "/cluster/ranks=N)",
-                                     *ranks),
-                         std::to_string(*requested));
+    if (ranks) {
+        check_requested_ranks(*ranks, requested);
     }
     ranks = ranks ? ranks : requested;
     if (!ranks) {
-        // What all-reduces took is fitted for as many, so that the replay is the same for any.
+        // The link is fitted for this number, so the replay is the same for any.
         ranks = reduced.empty() ? 1 : 2;
         findings
             .assumed("ranks",
-                     "{}, as nothing tells how many there are: --ranks says it, before other "
-                     "numbers of ranks are asked about",
+                     "{}, as nothing tells how many there are; give --ranks before asking about "
+                     "other numbers of ranks",
                      *ranks)
             .weakens = Weakens::scenario;
     }
@@ -327,12 +303,6 @@ std::int64_t number_of_ranks(const TracedRun& run, std::optional<std::int64_t> r
                          std::to_string(*ranks));
     }
     return *ranks;
-}
-
-bool same_steps(const TracedRun& run) {
-    return std::ranges::all_of(run.steps, [&](const Steps& steps) {
-        return std::ranges::equal(steps, run.alike(), {}, &TracedStep::name, &TracedStep::name);
-    });
 }
 
 std::vector<Duration> times_of(const TracedRun& run, std::size_t k, std::size_t s, bool all_ranks) {
@@ -367,7 +337,7 @@ void report_wire_times(const TracedRun& run, std::int64_t ranks, bool any, bool 
                        const char* collective, Findings& findings) {
     if (ranks == 1) {
         findings.assumed("link",
-                         "a run of one rank, whose {}s move nothing (of several: predict "
+                         "a run of one rank, whose {}s move nothing (for several: predict "
                          "--set /cluster/ranks=8 --link PRESET)",
                          collective);
     } else if (!any) {
@@ -386,7 +356,7 @@ void report_wire_times(const TracedRun& run, std::int64_t ranks, bool any, bool 
 }
 
 void find_wire_times(const TracedRun& run, std::int64_t ranks,
-                     std::vector<TracedAllReduce>& all_reduces, Findings& findings) {
+                     std::vector<TypicalCollective>& all_reduces, Findings& findings) {
     const bool all_ranks = std::ssize(run.ranks) >= ranks && same_steps(run);
     for (std::size_t k = 0; k < all_reduces.size(); ++k) {
         std::vector<std::vector<Duration>> by_step;
@@ -418,7 +388,7 @@ std::vector<Gradient> traced_gradients(const TracedRun& run, const Workload& mod
         }
     }
     std::vector<Gradient> gradients =
-        without_names ? numbered(run, sizes) : named_so(run, model, sizes);
+        without_names ? numbered(run, sizes) : named_by(model, run, sizes);
     if (without_names) {
         findings.assumed("names",
                          "a trace has none: gradients are numbered against the order of readiness, "
@@ -435,17 +405,19 @@ void complete_sizes(TracedRun& run, std::vector<Gradient>& gradients, Findings& 
         for (TracedStep& step : rank.steps) {
             std::size_t from = 0;
             for (TracedCollective& collective : step.collectives) {
-                const bool reduces = collective.reduces_gradients();
-                if (reduces && collective.elements < 0) {
+                if (!collective.reduces_gradients()) {
+                    continue;
+                }
+                if (collective.elements < 0) {
                     const std::size_t until = std::min(collective.ready_before, gradients.size());
                     collective.elements = 0;
                     for (std::size_t i = from; i < until; ++i) {
                         collective.elements += gradients[i].numel;
                     }
-                    collective.bytes = Bytes{collective.elements * gradient_bytes(run)};
+                    collective.bytes = collective.elements * element_size(gradient_dtype(run));
                     any = true;
                 }
-                from = reduces ? std::max(from, collective.ready_before) : from;
+                from = std::max(from, collective.ready_before);
             }
         }
     }
@@ -463,9 +435,10 @@ void complete_sizes(TracedRun& run, std::vector<Gradient>& gradients, Findings& 
 
 void add_unused(const TracedRun& run, std::vector<Gradient>& gradients, Findings& findings) {
     const std::vector<const TracedCollective*> found = reductions(run, run.first());
-    const auto elements = transformed(found, &TracedCollective::elements);
-    const std::int64_t unused =
-        std::accumulate(elements.begin(), elements.end(), -elements_of(gradients));
+    std::int64_t unused = -elements_of(gradients);
+    for (const TracedCollective* reduction : found) {
+        unused += reduction->elements;
+    }
     if (!run.unused_map || unused <= 0) {
         return;
     }
@@ -480,7 +453,7 @@ void add_unused(const TracedRun& run, std::vector<Gradient>& gradients, Findings
             left -= gradients[next++].numel;
         }
         if (next == from) {
-            return;  // of unused parameters only: which gradients are beside them is not told
+            return;  // a bucket of unused parameters only: which gradients are beside them?
         }
         filled[next - 1].numel += left;
     }

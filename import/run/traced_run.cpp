@@ -9,6 +9,7 @@
 #include "import/trace/raw_step.h"
 #include "sim/base/error.h"
 #include "sim/base/invariant.h"
+#include "sim/base/transformed.h"
 
 namespace bucketwise {
 namespace {
@@ -24,8 +25,7 @@ std::vector<MarkKind> kinds_of(const TracedStep& step) {
     return kinds;
 }
 
-// The steps of which `value` says the same as of most; where several values are as frequent, the
-// first met.
+// The steps with the most common value; of several as common, the one met first.
 template <typename Value>
 Steps with_most_common(const Steps& steps, Value value) {
     std::map<decltype(value(*steps.front())), Steps> by_value;
@@ -41,16 +41,13 @@ Steps with_most_common(const Steps& steps, Value value) {
 }
 
 Steps alike(const TracedRank& rank) {
-    Steps steps;
-    for (const TracedStep& step : rank.steps) {
-        steps.push_back(&step);
-    }
-    steps = with_most_common(steps, gradients_of);
+    Steps steps = with_most_common(
+        transformed(rank.steps, [](const TracedStep& step) { return &step; }), gradients_of);
     Steps same = with_most_common(steps, kinds_of);
     if (same.size() > 1) {
         return same;
     }
-    // No two do the same: the one of median length stands for all.
+    // No two steps do the same: the one of median length stands for all.
     std::ranges::sort(steps, {}, &TracedStep::length);
     return {steps[steps.size() / 2]};
 }
@@ -91,7 +88,7 @@ void report_steps(const TracedRun& run, Findings& findings) {
                    to_ms(run.typical(&TracedStep::backward_end)));
 }
 
-// Ranks of one run reduce the same buckets, or gather and reduce the same groups.
+// Equal on all ranks of a run: they reduce the same buckets, or gather and reduce the same groups.
 std::vector<std::int64_t> reduced_elements(const TracedRank& rank) {
     std::vector<std::int64_t> elements;
     for (const TracedCollective& collective : rank.steps.back().collectives) {
@@ -107,13 +104,13 @@ const char* collectives_of(const TracedRank& rank) {
 }
 
 void check_same_run(const TracedRank& rank, const TracedRank& first) {
-    const auto world_text = [](const TracedRank& of) {
-        return of.world_size ? std::to_string(*of.world_size) : "none";
-    };
     if (rank.world_size != first.world_size) {
+        const auto text = [](const std::optional<std::int64_t>& world) {
+            return world ? std::to_string(*world) : "none";
+        };
         throw InputError(rank.file, "/distributedInfo/world_size",
-                         fmt::format("{}, as in {}", world_text(first), first.file),
-                         world_text(rank));
+                         fmt::format("{}, as in {}", text(first.world_size), first.file),
+                         text(rank.world_size));
     }
     if (rank.has_device != first.has_device) {
         throw InputError(rank.file, "", "kernels in all traces or in none",
@@ -138,6 +135,12 @@ TracedRank traced_rank(const ProfilerTrace& trace) {
                name.find("e4m3") != std::string_view::npos;
     });
     return {trace, traced_steps(trace), uses_fp8};
+}
+
+bool same_steps(const TracedRun& run) {
+    return std::ranges::all_of(run.steps, [&](const Steps& steps) {
+        return std::ranges::equal(steps, run.alike(), {}, &TracedStep::name, &TracedStep::name);
+    });
 }
 
 std::size_t gradients_of(const TracedStep& step) {

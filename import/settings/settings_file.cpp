@@ -6,7 +6,6 @@
 #include <charconv>
 #include <cmath>
 #include <iterator>
-#include <map>
 #include <string_view>
 #include <utility>
 
@@ -20,51 +19,47 @@
 namespace bucketwise {
 namespace {
 
-// Nobody has buckets of so few elements, of so many MiB, or of as few: another unit was meant.
-constexpr double fewest_elements = 100'000;
-constexpr double most_mib = 65'536;
 constexpr double default_mib = 25;
 
-std::string number_text(double value) {
-    return value == std::floor(value) && std::abs(value) < 1e15
-               ? std::to_string(static_cast<std::int64_t>(value))
-               : fmt::format("{}", value);
+// A sentence about settings for which `holds`.
+struct Suspicion {
+    bool holds;
+    const char* text;
+};
+
+template <std::size_t count>
+void suspect(const Suspicion (&suspicions)[count], TypedSettings& settings) {
+    for (const auto& [holds, text] : suspicions) {
+        if (holds) {
+            settings.suspicious.emplace_back(text);
+        }
+    }
 }
 
-void suspect_elements(double value, std::string_view key, TypedSettings& settings) {
-    if (value < fewest_elements) {
+// Sizes that nobody wants were typed in another unit.
+void suspect_unit(double value, std::string_view key, bool elements, TypedSettings& settings) {
+    constexpr double fewest_elements = 100'000;
+    constexpr double most_mib = 65'536;
+    if (elements && value < fewest_elements) {
         settings.suspicious.push_back(fmt::format(
             "{} counts elements, not MiB or bytes: {} of them are {:.3g} MiB of float32", key,
-            number_text(value), value * 4 / static_cast<double>(bytes_per_mib)));
+            value, value * 4 / static_cast<double>(bytes_per_mib)));
+    } else if (!elements && value > most_mib) {
+        settings.suspicious.push_back(fmt::format(
+            "{} counts MiB, not bytes: {:.0f} of them hold any model in one bucket", key, value));
     }
 }
 
-void suspect_mib(double value, std::string_view key, TypedSettings& settings) {
-    if (value > most_mib) {
-        settings.suspicious.push_back(
-            fmt::format("{} counts MiB, not bytes: {} of them hold any model in one bucket", key,
-                        number_text(value)));
-    }
-}
+// A switch of a framework, and the member that it sets.
+struct Switch {
+    std::string_view key;
+    bool FrameworkUse::*member;
+    bool value;  // as typed on a command line, or the default of a JSON key
+};
 
-void suspect_dropped(TypedSettings& settings) {
-    settings.suspicious.emplace_back(
-        "25 is dropped as the default: the first bucket stays at 1 MiB; 25.0000001 is as many "
-        "bytes, and is not");
-}
+// --- JSON and Python's arguments ---
 
-void suspect_search_for_unused(TypedSettings& settings) {
-    settings.suspicious.emplace_back(
-        "ddp_find_unused_parameters is not set, and True unless gradients are checkpointed: "
-        "buckets keep the order of parameters, and a map of unused ones is reduced in every step");
-}
-
-void suspect_small_when_compiled(TypedSettings& settings) {
-    settings.suspicious.emplace_back(
-        "under torch.compile a cap below 1 MiB is refused (first_bucket_cap <= bucket_bytes_cap)");
-}
-
-// What is there, and where; its value is null where it is not.
+// The value at a key; null where it is missing.
 JsonPlace child(const JsonPlace& place, const char* key) {
     static const Json nothing;
     const auto found = place.value->find(key);
@@ -72,218 +67,148 @@ JsonPlace child(const JsonPlace& place, const char* key) {
             place.pointer + "/" + key};
 }
 
+std::optional<bool> boolean_at(const JsonPlace& place) {
+    if (!place.value->is_null() && !place.value->is_boolean()) {
+        place.fail("true or false");
+    }
+    return place.value->is_null() ? std::nullopt : std::optional(place.value->get<bool>());
+}
+
+double mib_at(const JsonPlace& place) {
+    if (!place.value->is_number() || place.value->get<double>() <= 0) {
+        place.fail("a number of MiB above 0");
+    }
+    return place.value->get<double>();
+}
+
+// "auto" and the like are the trainer's.
+std::optional<std::int64_t> accumulation_at(const JsonPlace& root) {
+    const Json& value = *child(root, "gradient_accumulation_steps").value;
+    return value.is_number_integer() && value.get<std::int64_t>() > 0
+               ? std::optional(value.get<std::int64_t>())
+               : std::nullopt;
+}
+
 // --- DeepSpeed ---
 
-class DeepSpeedReader {
-  public:
-    DeepSpeedReader(const JsonPlace& root) : root_(root) {}
+constexpr std::array deepspeed_switches{
+    Switch{"overlap_comm", &FrameworkUse::overlaps, false},
+    Switch{"reduce_scatter", &FrameworkUse::reduce_scatter, true},
+    Switch{"contiguous_gradients", &FrameworkUse::contiguous_gradients, true}};
 
-    TypedSettings read() {
-        const JsonPlace zero = child(root_, "zero_optimization");
-        if (!zero.value->is_object()) {
-            zero.fail("an object");
-        }
-        const std::int64_t stage = integer(zero, "stage", 0);
-        if (stage != 1 && stage != 2) {
-            child(zero, "stage").fail("stage 1 or 2, whose buckets are known");
-        }
-        settings_.place =
-            stage == 1 ? SettingPlace::deepspeed_zero1 : SettingPlace::deepspeed_zero2;
-        FrameworkUse& use = settings_.use;
-        use.framework = stage == 1 ? Framework::deepspeed_zero1 : Framework::deepspeed_zero2;
-        use.overlaps = boolean(zero, "overlap_comm", false);
-        use.reduce_scatter = boolean(zero, "reduce_scatter", true);
-        use.contiguous_gradients = boolean(zero, "contiguous_gradients", true);
-        settings_.accumulation = accumulation();
-        bucket_size(zero);
-        read_dtype();
-        suspect(zero, stage);
-        return settings_;
+void read_bucket_size(const JsonPlace& size, TypedSettings& settings) {
+    if (*size.value == "auto") {
+        settings.suspicious.emplace_back(
+            "reduce_bucket_size \"auto\": transformers sets it to the square of the model's "
+            "hidden size, which is not simulated; the default of DeepSpeed is used instead");
+        return;
     }
+    if (!size.value->is_number() || size.value->get<double>() < 0 ||
+        size.value->get<double>() > 9e15) {
+        size.fail("a number of elements");
+    }
+    settings.value = std::floor(size.value->get<double>());
+    suspect_unit(*settings.value, "reduce_bucket_size", true, settings);
+}
 
-  private:
-    static const Json* find(const JsonPlace& place, const char* key) {
-        const auto found = place.value->find(key);
-        return found == place.value->end() ? nullptr : &*found;
+std::optional<DType> reduced_type(const JsonPlace& place) {
+    if (place.value->is_null()) {
+        return std::nullopt;
     }
-    static std::int64_t integer(const JsonPlace& place, const char* key, std::int64_t otherwise) {
-        const Json* const found = find(place, key);
-        if (found == nullptr) {
-            return otherwise;
-        }
-        if (!found->is_number_integer()) {
-            child(place, key).fail("a whole number");
-        }
-        return found->get<std::int64_t>();
-    }
-    static bool boolean(const JsonPlace& place, const char* key, bool otherwise) {
-        const Json* const found = find(place, key);
-        if (found == nullptr || found->is_null()) {
-            return otherwise;
-        }
-        if (!found->is_boolean()) {
-            child(place, key).fail("true or false");
-        }
-        return found->get<bool>();
-    }
-
-    std::optional<std::int64_t> accumulation() const {
-        const Json* const found = find(root_, "gradient_accumulation_steps");
-        if (found == nullptr || !found->is_number_integer() || found->get<std::int64_t>() < 1) {
-            return std::nullopt;  // "auto": the trainer's
-        }
-        return found->get<std::int64_t>();
-    }
-
-    void bucket_size(const JsonPlace& zero) {
-        const Json* const found = find(zero, "reduce_bucket_size");
-        if (found == nullptr) {
-            return;
-        }
-        if (*found == "auto") {
-            settings_.suspicious.emplace_back(
-                "reduce_bucket_size \"auto\": transformers sets it to the square of the model's "
-                "hidden size, which is not simulated; what follows is of DeepSpeed's default");
-            return;
-        }
-        if (!found->is_number() || found->get<double>() < 0 || found->get<double>() > 9e15) {
-            child(zero, "reduce_bucket_size").fail("a number of elements");
-        }
-        settings_.value = std::floor(found->get<double>());
-        suspect_elements(*settings_.value, "reduce_bucket_size", settings_);
-    }
-
-    void read_dtype() {
-        const Json* const found = find(root_, "communication_data_type");
-        if (found == nullptr || found->is_null()) {
-            return;
-        }
-        const std::map<std::string, DType> dtypes{{"fp16", DType::float16},
-                                                  {"bfp16", DType::bfloat16},
-                                                  {"bf16", DType::bfloat16},
-                                                  {"bfloat16", DType::bfloat16},
-                                                  {"fp32", DType::float32}};
-        const auto dtype =
-            found->is_string() ? dtypes.find(found->get<std::string>()) : dtypes.end();
-        if (dtype == dtypes.end()) {
-            child(root_, "communication_data_type").fail("fp32, fp16 or bf16");
-        }
-        settings_.use.reduced_as = dtype->second;
-    }
-
-    void suspect(const JsonPlace& zero, std::int64_t stage) {
-        std::vector<std::string>& suspicious = settings_.suspicious;
-        if (!settings_.use.overlaps) {
-            suspicious.emplace_back(
-                "overlap_comm is off, as it is by default in stages 1 and 2: nothing is hidden "
-                "behind computing");
-        }
-        if (find(zero, "allgather_bucket_size") != nullptr) {
-            suspicious.emplace_back(
-                "allgather_bucket_size counts only where PyTorch has no all_gather_into_tensor: "
-                "from 1.13 on all parameters are gathered in one");
-        }
-        if (!settings_.use.contiguous_gradients) {
-            suspicious.emplace_back(
-                "without contiguous_gradients the host waits for the device whenever a bucket goes "
-                "out, which is not simulated: the step is longer");
-        }
-        if (!boolean(zero, "use_multi_rank_bucket_allreduce", true)) {
-            suspicious.emplace_back(
-                "without use_multi_rank_bucket_allreduce each bucket is reduced rank by rank, "
-                "which "
-                "is not simulated: all-reduces are");
-        } else if (settings_.use.reduce_scatter && find(zero, "reduce_scatter") != nullptr) {
-            suspicious.emplace_back(
-                "reduce_scatter does not scatter: buckets are all-reduced, unless "
-                "use_multi_rank_bucket_allreduce is off");
-        }
-        const Json* const types = find(root_, "data_types");
-        const Json* const half = find(root_, "bf16");
-        if (stage == 1 && types != nullptr && types->is_object() &&
-            types->value("grad_accum_dtype", Json()) == "fp32" && half != nullptr &&
-            half->is_object() && half->value("enabled", Json()) == true) {
-            suspicious.emplace_back(
-                "bf16 with gradients accumulated in fp32 in stage 1 is another optimizer "
-                "(BF16_Optimizer): it reduces all gradients at once, after backward, and "
-                "reduce_bucket_size and overlap_comm do nothing");
+    for (const auto& [name, dtype] :
+         {std::pair("fp16", DType::float16), std::pair("bfp16", DType::bfloat16),
+          std::pair("bf16", DType::bfloat16), std::pair("bfloat16", DType::bfloat16),
+          std::pair("fp32", DType::float32)}) {
+        if (*place.value == name) {
+            return dtype;
         }
     }
+    place.fail("fp32, fp16 or bf16");
+}
 
-    const JsonPlace& root_;
-    TypedSettings settings_;
-};
+// Stage 1 of bf16 with fp32 accumulation.
+bool uses_bf16_optimizer(const Json& root) {
+    const Json types = root.value("data_types", Json());
+    const Json half = root.value("bf16", Json());
+    return types.is_object() && types.value("grad_accum_dtype", Json()) == "fp32" &&
+           half.is_object() && half.value("enabled", Json()) == true;
+}
 
-// --- TrainingArguments ---
-
-TypedSettings read_training_arguments(const JsonPlace& root) {
+TypedSettings read_deepspeed(const JsonPlace& root) {
+    const JsonPlace zero = child(root, "zero_optimization");
+    if (!zero.value->is_object()) {
+        zero.fail("an object");
+    }
+    const JsonPlace stage = child(zero, "stage");
+    if (!stage.value->is_null() && !stage.value->is_number_integer()) {
+        stage.fail("a whole number");
+    }
+    if (*stage.value != 1 && *stage.value != 2) {
+        stage.fail("stage 1 or 2, whose buckets are known");
+    }
+    const bool first = *stage.value == 1;
     TypedSettings settings;
-    settings.place = SettingPlace::transformers;
-    const auto found = [&](const char* key) -> const Json* {
-        const auto at = root.value->find(key);
-        return at == root.value->end() || at->is_null() ? nullptr : &*at;
-    };
-    if (const Json* const compiled = found("torch_compile")) {
-        settings.compiled = *compiled == true;
+    settings.place = first ? SettingPlace::deepspeed_zero1 : SettingPlace::deepspeed_zero2;
+    FrameworkUse& use = settings.use;
+    use.framework = first ? Framework::deepspeed_zero1 : Framework::deepspeed_zero2;
+    for (const auto& [key, member, otherwise] : deepspeed_switches) {
+        use.*member = boolean_at(child(zero, key.data())).value_or(otherwise);
     }
-    if (const Json* const cap = found("ddp_bucket_cap_mb")) {
-        if (!cap->is_number() || cap->get<double>() <= 0) {
-            child(root, "ddp_bucket_cap_mb").fail("a number of MiB above 0");
-        }
-        settings.value = cap->get<double>();
-        suspect_mib(*settings.value, "ddp_bucket_cap_mb", settings);
-        if (*settings.value == default_mib) {
-            suspect_dropped(settings);
-            settings.value.reset();
-        } else if (*settings.value != std::floor(*settings.value)) {
-            settings.suspicious.emplace_back("whole numbers are expected");
-        }
-        if (settings.value && *settings.value < 1 && settings.compiled == true) {
-            suspect_small_when_compiled(settings);
-        }
+    settings.accumulation = accumulation_at(root);
+    if (zero.value->contains("reduce_bucket_size")) {
+        read_bucket_size(child(zero, "reduce_bucket_size"), settings);
     }
-    const Json* const unused = found("ddp_find_unused_parameters");
-    if (unused == nullptr) {
-        const Json* const checkpointing = found("gradient_checkpointing");
-        settings.find_unused_parameters = checkpointing == nullptr || *checkpointing != true;
-        if (*settings.find_unused_parameters) {
-            suspect_search_for_unused(settings);
-        }
-    } else if (unused->is_boolean()) {
-        settings.find_unused_parameters = unused->get<bool>();
-    } else {
-        child(root, "ddp_find_unused_parameters").fail("true or false");
-    }
-    const Json* const accumulation = found("gradient_accumulation_steps");
-    if (accumulation != nullptr && accumulation->is_number_integer() &&
-        accumulation->get<std::int64_t>() > 0) {
-        settings.accumulation = accumulation->get<std::int64_t>();
-    }
+    use.reduced_as = reduced_type(child(root, "communication_data_type"));
+    const bool all_reduces =
+        boolean_at(child(zero, "use_multi_rank_bucket_allreduce")).value_or(true);
+    suspect({{!use.overlaps,
+              "overlap_comm is off, the default of stages 1 and 2: computing hides no "
+              "communication"},
+             {zero.value->contains("allgather_bucket_size"),
+              "allgather_bucket_size counts only where PyTorch has no all_gather_into_tensor: "
+              "from 1.13 on all parameters are gathered in one"},
+             {!use.contiguous_gradients,
+              "without contiguous_gradients the host waits for the device whenever a bucket goes "
+              "out, which is not simulated: the step is longer"},
+             {!all_reduces,
+              "without use_multi_rank_bucket_allreduce each bucket is reduced rank by rank, which "
+              "is not simulated: all-reduces are"},
+             {all_reduces && use.reduce_scatter && zero.value->contains("reduce_scatter"),
+              "reduce_scatter does not scatter: buckets are all-reduced, unless "
+              "use_multi_rank_bucket_allreduce is off"},
+             {first && uses_bf16_optimizer(*root.value),
+              "bf16 with gradients accumulated in fp32 in stage 1 is another optimizer "
+              "(BF16_Optimizer): it reduces all gradients at once, after backward, and "
+              "reduce_bucket_size and overlap_comm do nothing"}},
+            settings);
     return settings;
 }
 
 // --- Megatron-LM ---
 
-// The words of a command line; a backslash at the end of a line goes on in the next.
-std::vector<std::string> words_of(std::string_view text) {
-    std::vector<std::string> words;
-    std::string word;
-    for (const char character : text) {
-        const bool splits = std::isspace(static_cast<unsigned char>(character)) != 0 ||
-                            character == '\\' || character == '"' || character == '\'' ||
-                            character == '=' || character == '(' || character == ')';
-        if (!splits) {
-            word += character;
-        } else if (!word.empty()) {
-            words.push_back(std::exchange(word, {}));
-        }
-    }
-    if (!word.empty()) {
-        words.push_back(word);
+constexpr std::array megatron_switches{
+    Switch{"--overlap-grad-reduce", &FrameworkUse::overlaps, true},
+    Switch{"--overlap-param-gather", &FrameworkUse::gathers_in_forward, true},
+    Switch{"--ddp-average-in-collective", &FrameworkUse::averages_in_collective, true},
+    Switch{"--grad-reduce-in-bf16", &FrameworkUse::reduces_in_bfloat16, true},
+    Switch{"--no-check-for-nan-in-loss-and-grad", &FrameworkUse::checks_gradients, false},
+    Switch{"--ddp-pad-buckets-for-high-nccl-busbw", &FrameworkUse::pads_for_bandwidth, true}};
+
+using Words = std::vector<std::string>;
+
+// The words of a command line, also of one in a shell script.
+Words words_of(const std::string& text) {
+    Words words;
+    const std::string between = " \t\r\n\f\v\\\"'=()";
+    for (std::size_t begin = text.find_first_not_of(between); begin < text.size();) {
+        const std::size_t end = std::min(text.find_first_of(between, begin), text.size());
+        words.push_back(text.substr(begin, end - begin));
+        begin = text.find_first_not_of(between, end);
     }
     return words;
 }
 
+// Also of Python, which allows underscores.
 std::optional<double> number_in(std::string_view text) {
     std::string digits;
     std::ranges::copy_if(text, std::back_inserter(digits), [](char c) { return c != '_'; });
@@ -294,7 +219,7 @@ std::optional<double> number_in(std::string_view text) {
                                                                        : std::nullopt;
 }
 
-TypedSettings read_megatron(const std::vector<std::string>& words, const std::string& file) {
+TypedSettings read_megatron(const Words& words, const std::string& file) {
     const auto has = [&](std::string_view flag) {
         return std::ranges::find(words, flag) != words.end();
     };
@@ -315,103 +240,128 @@ TypedSettings read_megatron(const std::vector<std::string>& words, const std::st
     settings.place =
         distributed ? SettingPlace::megatron_distributed_optimizer : SettingPlace::megatron_lm;
     FrameworkUse& use = settings.use;
-    use.framework =
-        distributed ? Framework::megatron_distributed_optimizer : Framework::megatron_lm;
-    use.overlaps = has("--overlap-grad-reduce");
-    use.gathers_in_forward = has("--overlap-param-gather");
-    use.averages_in_collective = has("--ddp-average-in-collective");
-    use.reduces_in_bfloat16 = has("--grad-reduce-in-bf16");
-    use.checks_gradients = !has("--no-check-for-nan-in-loss-and-grad");
-    use.pads_for_bandwidth = has("--ddp-pad-buckets-for-high-nccl-busbw");
+    use.framework = *framework_at(settings.place);
+    for (const auto& [flag, member, value] : megatron_switches) {
+        use.*member = has(flag) == value;
+    }
     settings.value = value_of("--ddp-bucket-size");
-    std::vector<std::string>& suspicious = settings.suspicious;
     if (settings.value) {
-        suspect_elements(*settings.value, "--ddp-bucket-size", settings);
+        suspect_unit(*settings.value, "--ddp-bucket-size", true, settings);
     }
-    if (value_of("--ddp-num-buckets")) {
-        suspicious.emplace_back(
-            "--ddp-num-buckets divides the parameters by it for a bucket's size, which is not "
-            "simulated: say --ddp-bucket-size");
-    }
-    if (!use.overlaps) {
-        suspicious.push_back(fmt::format(
-            "without --overlap-grad-reduce{} all gradients of a dtype are reduced at once, after "
-            "backward",
-            settings.value ? " --ddp-bucket-size does nothing:" : ""));
-    }
-    if (distributed && use.overlaps && !use.gathers_in_forward) {
-        suspicious.emplace_back(
-            "without --overlap-param-gather nothing computes while parameters are gathered");
-    }
-    if (has("--bf16") && !use.reduces_in_bfloat16) {
-        suspicious.emplace_back(
-            "gradients travel as float32, twice the bytes, unless --grad-reduce-in-bf16");
-    }
-    if (use.checks_gradients) {
-        suspicious.emplace_back(
-            "the host waits for each bucket's norm before it goes out, unless "
-            "--no-check-for-nan-in-loss-and-grad");
-    }
+    suspect({{value_of("--ddp-num-buckets").has_value(),
+              "--ddp-num-buckets divides the parameters by it for a bucket's size, which is not "
+              "simulated: say --ddp-bucket-size"},
+             {!use.overlaps && settings.value,
+              "without --overlap-grad-reduce --ddp-bucket-size does nothing: all gradients of a "
+              "dtype are reduced at once, after backward"},
+             {!use.overlaps && !settings.value,
+              "without --overlap-grad-reduce all gradients of a dtype are reduced at once, after "
+              "backward"},
+             {distributed && use.overlaps && !use.gathers_in_forward,
+              "without --overlap-param-gather nothing computes while parameters are gathered"},
+             {has("--bf16") && !use.reduces_in_bfloat16,
+              "gradients travel as float32, twice the bytes, unless --grad-reduce-in-bf16"},
+             {use.checks_gradients,
+              "the host waits for each bucket's norm before it goes out, unless "
+              "--no-check-for-nan-in-loss-and-grad"}},
+            settings);
     return settings;
 }
 
-// --- scripts ---
+// --- PyTorch and its wrappers ---
 
-struct Call {
-    std::string_view name;
-    SettingPlace place;
-    bool drops_default = false;
-};
+// `arguments` has the keys of a call, or of TrainingArguments as JSON.
+TypedSettings read_ddp(const JsonPlace& arguments, SettingPlace place,
+                       std::optional<bool> compiled) {
+    const bool trainer = place == SettingPlace::transformers;
+    TypedSettings settings;
+    settings.place = place;
+    settings.compiled = compiled;
+    const char* const key = trainer ? "ddp_bucket_cap_mb" : "bucket_cap_mb";
+    bool dropped = false;
+    if (const JsonPlace cap = child(arguments, key); !cap.value->is_null()) {
+        settings.value = mib_at(cap);
+        suspect_unit(*settings.value, key, false, settings);
+        dropped = (trainer || place == SettingPlace::accelerate) && *settings.value == default_mib;
+    }
+    const bool whole = !settings.value || *settings.value == std::floor(*settings.value);
+    if (dropped) {
+        settings.value.reset();
+    }
+    if (const JsonPlace list = child(arguments, "bucket_cap_mb_list"); !list.value->is_null()) {
+        for (const Json& cap : *list.value) {
+            settings.list.push_back(mib_at({&cap, list.file, list.pointer}));
+        }
+        if (settings.value && !settings.list.empty()) {
+            arguments.fail("bucket_cap_mb or bucket_cap_mb_list", "both");
+        }
+    }
+    settings.views = boolean_at(child(arguments, "gradient_as_bucket_view"));
+    settings.find_unused_parameters = boolean_at(
+        child(arguments, trainer ? "ddp_find_unused_parameters" : "find_unused_parameters"));
+    const bool searches = trainer && !settings.find_unused_parameters &&
+                          *child(arguments, "gradient_checkpointing").value != true;
+    if (trainer && !settings.find_unused_parameters) {
+        settings.find_unused_parameters = searches;
+    }
+    const double largest = settings.list.empty() ? settings.value.value_or(default_mib)
+                                                 : std::ranges::max(settings.list);
+    suspect({{dropped,
+              "25 is dropped as the default: the first bucket stays at 1 MiB; 25.0000001 has the "
+              "same number of bytes, and is not dropped"},
+             {trainer && !whole, "whole numbers are expected"},
+             {searches,
+              "ddp_find_unused_parameters is not set, and True unless gradients are "
+              "checkpointed: buckets keep the order of parameters, and a map of unused ones is "
+              "reduced in every step"},
+             {largest < 1 && settings.compiled == true,
+              "under torch.compile a cap below 1 MiB is refused (first_bucket_cap <= "
+              "bucket_bytes_cap)"}},
+            settings);
+    return settings;
+}
 
-// Wrappers before what they call.
-constexpr std::array calls{Call{"DDPStrategy(", SettingPlace::lightning},
-                           Call{"DistributedDataParallelKwargs(", SettingPlace::accelerate, true},
-                           Call{"TrainingArguments(", SettingPlace::transformers, true},
-                           Call{"MMDistributedDataParallel", SettingPlace::mmengine},
-                           Call{"create_ddp_model(", SettingPlace::detectron2},
-                           Call{"parallel_strategy_kwargs", SettingPlace::ray_train},
-                           Call{"DistributedDataParallel(", SettingPlace::pytorch_ddp}};
+// Wrappers before the calls that they make.
+constexpr std::array<std::pair<std::string_view, SettingPlace>, 7> calls{
+    {{"DDPStrategy(", SettingPlace::lightning},
+     {"DistributedDataParallelKwargs(", SettingPlace::accelerate},
+     {"TrainingArguments(", SettingPlace::transformers},
+     {"MMDistributedDataParallel", SettingPlace::mmengine},
+     {"create_ddp_model(", SettingPlace::detectron2},
+     {"parallel_strategy_kwargs", SettingPlace::ray_train},
+     {"DistributedDataParallel(", SettingPlace::pytorch_ddp}}};
 
-// From the call's name to where as many brackets are closed as it opens.
+// From the call's name to its closing bracket.
 std::string_view arguments_at(std::string_view text, std::size_t begin) {
+    constexpr std::string_view opening = "([{";
+    constexpr std::string_view closing = ")]}";
     std::size_t depth = 0;
     for (std::size_t i = begin; i < text.size(); ++i) {
-        const char c = text[i];
-        if (c == '(' || c == '[' || c == '{') {
-            ++depth;
-        } else if (c == ')' || c == ']' || c == '}') {
-            if (depth <= 1) {
-                return text.substr(begin, i + 1 - begin);
-            }
-            --depth;
+        depth += opening.find(text[i]) != std::string_view::npos ? 1U : 0U;
+        if (closing.find(text[i]) != std::string_view::npos && depth-- <= 1) {
+            return text.substr(begin, i + 1 - begin);
         }
     }
     return text.substr(begin);
 }
 
-// What stands after a keyword and = or :, up to the argument's end; none: it is not there.
+// The text after a keyword and = or :, up to the argument's end; nothing: it is not there.
 std::optional<std::string> argument_of(std::string_view arguments, std::string_view key) {
+    const auto is_part = [&](std::size_t i) {
+        const auto c = static_cast<unsigned char>(i < arguments.size() ? arguments[i] : ' ');
+        return std::isalnum(c) != 0 || c == '_';
+    };
     for (std::size_t at = arguments.find(key); at != std::string_view::npos;
          at = arguments.find(key, at + 1)) {
-        const auto is_part = [](char c) {
-            return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_';
-        };
-        std::size_t i = at + key.size();
-        if ((at > 0 && is_part(arguments[at - 1])) ||
-            (i < arguments.size() && is_part(arguments[i]))) {
-            continue;
-        }
-        while (i < arguments.size() &&
-               (arguments[i] == '"' || arguments[i] == '\'' ||
-                std::isspace(static_cast<unsigned char>(arguments[i])) != 0)) {
-            ++i;
-        }
-        if (i == arguments.size() || (arguments[i] != '=' && arguments[i] != ':')) {
+        const std::size_t after = at + key.size();
+        const std::size_t sign = arguments.find_first_not_of("\"' \t\r\n", after);
+        if ((at > 0 && is_part(at - 1)) || is_part(after) || sign == std::string_view::npos ||
+            (arguments[sign] != '=' && arguments[sign] != ':')) {
             continue;
         }
         std::string value;
         std::size_t depth = 0;
-        for (++i; i < arguments.size(); ++i) {
+        for (std::size_t i = sign + 1; i < arguments.size(); ++i) {
             const char c = arguments[i];
             if (depth == 0 && (c == ',' || c == ')' || c == '}')) {
                 break;
@@ -427,69 +377,41 @@ std::optional<std::string> argument_of(std::string_view arguments, std::string_v
     return std::nullopt;
 }
 
-double mib_in(const std::string& text, std::string_view key, const std::string& file) {
-    const auto value = number_in(text);
-    if (!value || *value <= 0) {
-        throw InputError(file, "", fmt::format("a number of MiB above 0 for {}", key),
-                         "\"" + text.substr(0, 40) + "\"");
-    }
-    return *value;
+// A number or a text.
+Json value_in(const std::string& text) {
+    constexpr std::size_t longest = 40;
+    const auto number = number_in(text);
+    return number ? Json(*number) : Json(text.substr(0, longest));
 }
 
-std::optional<bool> flag_of(std::string_view arguments, std::string_view key) {
-    const auto text = argument_of(arguments, key);
-    return text == "True"    ? std::optional(true)
-           : text == "False" ? std::optional(false)
-                             : std::nullopt;
-}
-
-TypedSettings read_call(const Call& call, std::string_view text, std::size_t at,
-                        const std::string& file) {
+TypedSettings read_call(std::string_view name, SettingPlace place, std::string_view text,
+                        std::size_t at, const std::string& file) {
     const std::string_view arguments = arguments_at(text, at);
-    TypedSettings settings;
-    settings.place = call.place;
-    const std::string key =
-        call.place == SettingPlace::transformers ? "ddp_bucket_cap_mb" : "bucket_cap_mb";
-    if (const auto cap = argument_of(arguments, key); cap && *cap != "None") {
-        settings.value = mib_in(*cap, key, file);
-        suspect_mib(*settings.value, key, settings);
-        if (call.drops_default && *settings.value == default_mib) {
-            suspect_dropped(settings);
-            settings.value.reset();
+    Json values = Json::object();
+    for (const char* key : {"bucket_cap_mb", "ddp_bucket_cap_mb"}) {
+        if (const auto cap = argument_of(arguments, key); cap && *cap != "None") {
+            values[key] = value_in(*cap);
         }
     }
-    if (const auto list = argument_of(arguments, "bucket_cap_mb_list"); list && *list != "None") {
-        std::string inner = *list;
-        std::erase_if(inner, [](char c) { return c == '[' || c == ']'; });
-        for (std::size_t begin = 0; begin < inner.size();) {
-            const std::size_t end = std::min(inner.find(',', begin), inner.size());
-            settings.list.push_back(
-                mib_in(inner.substr(begin, end - begin), "bucket_cap_mb_list", file));
+    if (auto list = argument_of(arguments, "bucket_cap_mb_list"); list && *list != "None") {
+        std::erase_if(*list, [](char c) { return c == '[' || c == ']'; });
+        values["bucket_cap_mb_list"] = Json::array();
+        for (std::size_t begin = 0; begin < list->size();) {
+            const std::size_t end = std::min(list->find(',', begin), list->size());
+            values["bucket_cap_mb_list"].push_back(value_in(list->substr(begin, end - begin)));
             begin = end + 1;
         }
-        if (settings.value && !settings.list.empty()) {
-            throw InputError(file, "", "bucket_cap_mb or bucket_cap_mb_list", "both");
+    }
+    for (const char* key : {"gradient_as_bucket_view", "find_unused_parameters",
+                            "ddp_find_unused_parameters", "gradient_checkpointing"}) {
+        const auto flag = argument_of(arguments, key);
+        if (flag == "True" || flag == "False") {
+            values[key] = flag == "True";
         }
     }
-    settings.views = flag_of(arguments, "gradient_as_bucket_view");
-    const bool trainer = call.place == SettingPlace::transformers;
-    settings.find_unused_parameters =
-        flag_of(arguments, trainer ? "ddp_find_unused_parameters" : "find_unused_parameters");
-    if (trainer && !settings.find_unused_parameters) {
-        settings.find_unused_parameters = flag_of(arguments, "gradient_checkpointing") != true;
-        if (*settings.find_unused_parameters) {
-            suspect_search_for_unused(settings);
-        }
-    }
-    if (text.find("torch.compile(") != std::string_view::npos) {
-        settings.compiled = true;
-    }
-    const double largest = settings.list.empty() ? settings.value.value_or(default_mib)
-                                                 : *std::ranges::max_element(settings.list);
-    if (largest < 1 && settings.compiled == true) {
-        suspect_small_when_compiled(settings);
-    }
-    return settings;
+    const bool compiled = text.find("torch.compile(") != std::string_view::npos;
+    return read_ddp({&values, file, std::string(name.substr(0, name.find('(')))}, place,
+                    compiled ? std::optional(true) : std::nullopt);
 }
 
 }  // namespace
@@ -500,12 +422,17 @@ TypedSettings read_typed_settings(const std::string& text, const std::string& fi
         const Json document = parse_json(text, file);
         const JsonPlace root{&document, file, ""};
         if (document.contains("zero_optimization")) {
-            return DeepSpeedReader(root).read();
+            return read_deepspeed(root);
         }
         for (const char* key : {"ddp_bucket_cap_mb", "ddp_find_unused_parameters", "output_dir",
                                 "per_device_train_batch_size", "gradient_checkpointing"}) {
             if (document.contains(key)) {
-                return read_training_arguments(root);
+                const Json& compiled = *child(root, "torch_compile").value;
+                TypedSettings settings =
+                    read_ddp(root, SettingPlace::transformers,
+                             compiled.is_null() ? std::nullopt : std::optional(compiled == true));
+                settings.accumulation = accumulation_at(root);
+                return settings;
             }
         }
         throw InputError(file, "",
@@ -513,12 +440,12 @@ TypedSettings read_typed_settings(const std::string& text, const std::string& fi
                          "transformers",
                          "neither");
     }
-    for (const Call& call : calls) {
-        if (const std::size_t at = text.find(call.name); at != std::string::npos) {
-            return read_call(call, text, at, file);
+    for (const auto& [name, place] : calls) {
+        if (const std::size_t at = text.find(name); at != std::string::npos) {
+            return read_call(name, place, text, at, file);
         }
     }
-    const std::vector<std::string> words = words_of(text);
+    const Words words = words_of(text);
     for (const char* flag :
          {"--ddp-bucket-size", "--ddp-num-buckets", "--overlap-grad-reduce",
           "--use-distributed-optimizer", "--tensor-model-parallel-size", "--micro-batch-size"}) {

@@ -1,4 +1,4 @@
-// What an importer has to say about what it read: so that nobody takes an assumption for a fact.
+// Findings of an importer about its input, which keep assumptions apart from facts.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ namespace bucketwise {
 
 enum class FindingKind : std::uint8_t { found, assumed, missing };
 
-// What is so weak for it that whoever predicts with it has to know: it becomes a caveat there.
+// The part that a finding weakens so much that predictions with it carry a caveat.
 enum class Weakens : std::uint8_t { nothing, scenario, link };
 
 struct Finding {
@@ -27,7 +27,7 @@ struct Finding {
     bool operator==(const Finding&) const = default;
 };
 
-// In the order in which they were made.
+// The first that was made comes first.
 struct Findings {
     std::vector<Finding> all = {};
     bool operator==(const Findings&) const = default;
@@ -52,7 +52,7 @@ struct Findings {
     }
 };
 
-// Of the findings that weaken this, each with its item first, but for a link's of itself.
+// The findings that weaken this, each with its item first, except the link's own.
 std::vector<Caveat> caveats_of(const Findings& findings, Weakens what);
 
 // "3 x broadcast; 1 x all-gather and 2 more kinds": how often each was there, the first eight.

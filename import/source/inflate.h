@@ -1,4 +1,4 @@
-// Compressed files, read as if they were not.
+// Compressed files, read as if they were plain.
 #pragma once
 
 #include <string>
@@ -7,10 +7,10 @@
 
 namespace bucketwise {
 
-// The bytes of `source`, decompressed where they begin as a gzip file does (RFC 1952), several such
-// members one after another included; others unchanged. A byte-order mark before text is left out.
-// Throws InputError for damaged or torn compression, and for a file that unfolds to hundreds of
-// times its size: traces compress to a thirtieth. `file` is for messages only.
+// The bytes of `source`, decompressed if they begin as a gzip file does (RFC 1952), of one member
+// or several; else unchanged. A byte-order mark before text is left out. Throws InputError for
+// damaged or torn compression, and for a file that unfolds to hundreds of times its size: traces
+// compress to a thirtieth. `file` is for messages only.
 ByteSource inflated(ByteSource source, const std::string& file);
 
 }  // namespace bucketwise

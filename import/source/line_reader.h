@@ -14,12 +14,11 @@ namespace bucketwise {
 struct TextLine {
     std::int64_t number = 0;  // from 1
     std::string_view text;    // without its end; valid until the next line is read
-    bool too_long = false;    // what is beyond the longest was left out
+    bool too_long = false;    // its end was left out
     bool ended = false;       // by a line end, not by that of the bytes
 };
 
-// Of what a line's bytes are kept, and where lines are given up that go on for longer: they have no
-// end, perhaps.
+// Bytes of a line that are kept, and bytes after which the line is given up: it may have no end.
 struct LineLimits {
     std::size_t kept = std::size_t{1} << 16;  // no line that a program writes for people is longer
     std::size_t skipped = std::size_t{256} << 20;  // a multiple of a MiB

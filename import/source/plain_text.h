@@ -1,4 +1,4 @@
-// Text of a file as it can be shown to people.
+// Text of a file, made fit to show or to compare.
 #pragma once
 
 #include <string>
@@ -6,13 +6,17 @@
 
 namespace bucketwise {
 
-// No control characters, and no longer than names are.
+// Without control characters, and no longer than names are.
 inline std::string plain_text(std::string_view text, std::size_t longest = 100) {
     std::string kept;
     for (const char c : text.substr(0, longest)) {
         kept += c >= ' ' && c <= '~' ? c : '?';
     }
     return kept;
+}
+
+constexpr char lower_letter(char c) {
+    return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
 }
 
 }  // namespace bucketwise

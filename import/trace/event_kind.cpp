@@ -5,6 +5,8 @@
 #include <span>
 #include <utility>
 
+#include "import/source/plain_text.h"
+
 namespace bucketwise {
 namespace {
 
@@ -80,8 +82,9 @@ Category category_of(std::string_view text) {
          {"memcpy", Category::copy},
          {"gpu_memset", Category::fill},
          {"memset", Category::fill}}};
-    const auto* const found =
-        std::ranges::find(categories, text, [](const auto& category) { return category.first; });
+    const auto* const found = std::ranges::find_if(categories, [&](const auto& category) {
+        return std::ranges::equal(category.first, text, {}, {}, lower_letter);
+    });
     return found == categories.end() ? Category::other : found->second;
 }
 

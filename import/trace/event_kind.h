@@ -1,4 +1,4 @@
-// What an event of a trace is, by its category and its name.
+// The kind of an event of a trace, by its category and its name.
 #pragma once
 
 #include <cstdint>
@@ -12,14 +12,14 @@ enum class TraceEventKind : std::uint8_t {
     step,             // ProfilerStep#N
     optimizer,        // Optimizer.step#...
     ddp_forward,      // DistributedDataParallel.forward
-    backward_node,    // what the autograd engine evaluates, AccumulateGrad and its hooks included
+    backward_node,    // of the autograd engine, AccumulateGrad and its hooks included
     accumulate_grad,  // in such a node; what follows in the node are hooks
     reducer_copy,     // DDP's copy or division of a gradient into its bucket, in a hook
     division,        // if in a hook, DDP's: in place of a gradient that is a view of its bucket, or
                      // into the bucket, by a reducer that does not name its copies
     bucket_to_grad,  // DDP's copy of a gradient out of its bucket, or of all of a bucket's
     batched_copy,    // if in a hook, DDP's copy of all gradients of a bucket into it at once
-    sharding,        // what FSDP says of itself
+    sharding,        // annotations of FSDP
     compiled,        // a region that torch.compile made, or its backward
     collective_op,   // c10d::allreduce_ and its like; outside of the two that follow
     collective_call,  // record_param_comms, in such an operation: it carries sizes
@@ -40,11 +40,10 @@ constexpr bool is_on_device(TraceEventKind kind) {
 
 enum class Category : std::uint8_t { other, operation, annotation, runtime, kernel, copy, fill };
 
-// Takes a category in lower case: Kineto's names of today, and those before PyTorch 1.12
-// ("Operator", "Kernel", "Runtime").
+// By Kineto's names of today and those before PyTorch 1.12 ("Operator", "Kernel", "Runtime").
 Category category_of(std::string_view text);
 
-// Nothing for what tells nothing about training steps.
+// Nothing for events that tell nothing about training steps.
 std::optional<TraceEventKind> kind_of(Category category, std::string_view name);
 
 }  // namespace bucketwise

@@ -69,9 +69,12 @@ std::int64_t last_ready_ns(const RawStep& raw) {
     return last == raw.marks.rend() ? raw.phases.backward_begin_ns : last->at_ns;
 }
 
-// Where computing is the host's own, what lies between two marks is one operation. After the last
-// gradient the host waits for communication, but for what it copies. Collectives that are neither
+// Passes where the host computes. The time between two marks is one operation. After the last
+// gradient the host waits for communication, except while it copies. Collectives that are neither
 // gradients' nor buffers' are operations like others: nothing else stands for them.
+//
+// Where parameters are sharded, each collective blocks the host, except asynchronous all-gathers:
+// it waits for these before it copies out of them.
 class HostPasses {
   public:
     explicit HostPasses(RawStep& raw)
@@ -79,22 +82,30 @@ class HostPasses {
 
     void fill() {
         const StepPhases& phases = raw_.phases;
+        const bool sharded = raw_.step.is_fully_sharded();
         for (TimedMark& timed : raw_.marks) {
             if (timed.at_ns <= phases.forward_begin_ns || timed.begin_ns > phases.backward_end_ns) {
                 continue;
             }
             if (in_forward_ && timed.begin_ns >= phases.backward_begin_ns) {
-                end_forward();
+                end_forward(sharded);
             }
-            add(timed);
+            if (sharded) {
+                add_sharded(timed);
+            } else {
+                add(timed);
+            }
         }
-        if (in_forward_) {
-            end_forward();
+        if (sharded) {
+            compute_until(phases.backward_end_ns, no_module);
+        } else {
+            if (in_forward_) {
+                end_forward(false);
+            }
+            raw_.step.waited += time_between(now_, phases.backward_end_ns);
         }
-        TracedStep& step = raw_.step;
-        step.waited += time_between(now_, phases.backward_end_ns);
-        step.device_busy = Duration{0};
-        step.optimizer_device =
+        raw_.step.device_busy = Duration{0};
+        raw_.step.optimizer_device =
             time_between(phases.backward_end_ns, raw_.range.begin_ns + raw_.range.length_ns);
     }
 
@@ -103,17 +114,22 @@ class HostPasses {
         return in_forward_ ? raw_.step.forward : raw_.step.backward;
     }
 
+    void end_forward(bool sharded) {
+        const std::int64_t end_ns = raw_.phases.backward_begin_ns;
+        if (sharded) {
+            compute_until(end_ns, no_module);
+        } else {
+            add_operation("forward", from_ns(end_ns - now_));
+            now_ = end_ns;
+        }
+        in_forward_ = false;
+    }
+
     void add_operation(const char* name, Duration time) {
         StepMark mark{MarkKind::operation, name};
         mark.device_begin = from_ns(now_ - raw_.range.begin_ns);
         mark.device = time;
         pass().push_back(std::move(mark));
-    }
-
-    void end_forward() {
-        add_operation("forward", from_ns(raw_.phases.backward_begin_ns - now_));
-        now_ = raw_.phases.backward_begin_ns;
-        in_forward_ = false;
     }
 
     void add(TimedMark& timed) {
@@ -141,39 +157,7 @@ class HostPasses {
         pass().push_back(std::move(timed.mark));
     }
 
-    RawStep& raw_;
-    std::int64_t last_ready_ns_;
-    std::int64_t now_;
-    bool in_forward_ = true;
-};
-
-// The same of a step whose parameters are sharded. Each collective blocks the host, but for
-// all-gathers that are asynchronous, which it waits for before it copies out of them.
-class ShardedHostPasses {
-  public:
-    explicit ShardedHostPasses(RawStep& raw) : raw_(raw), now_(raw.phases.forward_begin_ns) {}
-
-    void fill() {
-        const StepPhases& phases = raw_.phases;
-        for (TimedMark& timed : raw_.marks) {
-            if (timed.at_ns > phases.forward_begin_ns && timed.begin_ns <= phases.backward_end_ns) {
-                if (in_forward_ && timed.begin_ns >= phases.backward_begin_ns) {
-                    compute_until(phases.backward_begin_ns, no_module);
-                    in_forward_ = false;
-                }
-                add(timed);
-            }
-        }
-        compute_until(phases.backward_end_ns, no_module);
-        raw_.step.device_busy = Duration{0};
-        raw_.step.optimizer_device =
-            time_between(phases.backward_end_ns, raw_.range.begin_ns + raw_.range.length_ns);
-    }
-
-  private:
-    [[nodiscard]] std::vector<StepMark>& pass() {
-        return in_forward_ ? raw_.step.forward : raw_.step.backward;
-    }
+    // --- sharded ---
 
     void place(StepMark mark, std::int64_t end_ns) {
         mark.device_begin = from_ns(now_ - raw_.range.begin_ns);
@@ -188,7 +172,7 @@ class ShardedHostPasses {
         place(std::move(mark), ns);
     }
 
-    void add(TimedMark& timed) {
+    void add_sharded(TimedMark& timed) {
         if (timed.mark.kind == MarkKind::ready) {
             place(std::move(timed.mark), timed.at_ns);
             return;
@@ -226,12 +210,13 @@ class ShardedHostPasses {
     }
 
     RawStep& raw_;
+    std::int64_t last_ready_ns_;
     std::int64_t now_;
     std::int64_t gathered_until_ns_ = -1;
     bool in_forward_ = true;
 };
 
-// What it computes, unless it communicates.
+// Keeps the computing of a micro-step, unless it communicates.
 void keep_micro_step_before(RawStep& raw) {
     std::vector<PlainOperation>& before = raw.step.before;
     for (const TimedMark& timed : raw.marks) {
@@ -299,7 +284,7 @@ void fill_device_passes(RawStep& raw) {
 // Steps that follow one another this closely, as a share of a step, leave nothing between them.
 constexpr double contiguous = 0.05;
 
-// Moves the step's begin to where the device has done what came before.
+// Moves the step's begin to where the device has done its work before.
 void begin_later(Duration later, TracedStep& step) {
     step.backward_begin -= later;
     step.backward_end -= later;
@@ -360,7 +345,7 @@ std::vector<StepRange> step_ranges(const ProfilerTrace& trace) {
     return ranges;
 }
 
-// What may have reduced gradients without AccumulateGrad; empty: nothing known.
+// Says what hides AccumulateGrad; empty: nothing known.
 std::string_view what_hides_gradients(const ProfilerTrace& trace) {
     std::string_view found;
     for (const TraceEvent& event : trace.events) {
@@ -396,7 +381,7 @@ std::string what_is_there(const ProfilerTrace& trace, std::size_t ranges) {
            "each training step";
 }
 
-// As many marks take as much memory, but at most 200 bytes each.
+// The number of marks that take as much memory, at 200 bytes each.
 std::size_t marks_worth(const TracedStep& step) {
     constexpr std::size_t mark_bytes = 200;
     std::size_t bytes = sizeof(TracedStep) + sizeof(TracedCollective) * step.collectives.size();
@@ -428,8 +413,6 @@ std::vector<TracedStep> traced_steps(const ProfilerTrace& trace) {
         if (raw.phases.backward_begin_ns >= 0) {
             if (trace.has_device) {
                 fill_device_passes(raw);
-            } else if (raw.step.is_fully_sharded()) {
-                ShardedHostPasses(raw).fill();
             } else {
                 HostPasses(raw).fill();
             }

@@ -1,7 +1,8 @@
-// One step of a trace on its way to a TracedStep: its events as marks in time, before they are told
-// apart into forward, backward and optimizer.
+// One step of a trace on its way to a TracedStep: its events as marks in time, not yet parted
+// into forward, backward and optimizer.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -23,13 +24,14 @@ struct StepRange {
     std::int64_t length_ns = 0;
 };
 
-// On the host. Of several backwards (accumulation) the last, and the forward before it.
+// On the host. With accumulation, the last backward and the forward before it.
 struct StepPhases {
     std::int64_t micro_step_before_ns = -1;  // where it begins; -1: there is none
     std::int64_t forward_begin_ns = 0;
     std::int64_t backward_begin_ns = -1;  // -1: no gradient became ready
     std::int64_t backward_end_ns = -1;
     std::int64_t optimizer_begin_ns = 0;
+    std::int64_t micro_steps = 1;
 
     [[nodiscard]] bool in_backward(std::int64_t ns) const {
         return ns >= backward_begin_ns && ns <= backward_end_ns;
@@ -48,36 +50,74 @@ struct HostWait {
     std::int64_t end_ns = 0;
 };
 
+// The compute stream waits before a mark, or copies of FSDP2 run beside it.
+struct Gap {
+    std::size_t mark = 0;
+    std::int64_t begin_ns = 0;
+    std::int64_t end_ns = 0;
+
+    [[nodiscard]] std::int64_t overlap_ns(std::int64_t from_ns, std::int64_t to_ns) const {
+        return std::max<std::int64_t>(std::min(to_ns, end_ns) - std::max(from_ns, begin_ns), 0);
+    }
+};
+
 struct RawStep {
     StepRange range;
     StepPhases phases = {};
-    TracedStep step = {};               // but for passes and length
+    TracedStep step = {};               // without passes and length
     std::vector<TimedMark> marks = {};  // by time
     std::vector<HostWait> waits = {};   // for the device, in calls that wait for it
     std::vector<HostWait> full = {};    // for room in its launch queue, in launches
+    std::vector<Gap> gaps = {};
+    std::vector<Gap> shard_copies = {};
     // When the device is free of what came before, and of this step's work; -1: not told.
     std::int64_t busy_until_ns = -1;
     std::int64_t last_device_end_ns = -1;
 
-    // What a mark has to do with; none: nothing.
+    // The collective that a mark stands for; null: none.
     [[nodiscard]] const TracedCollective* collective_of(const TimedMark& timed) const {
         return step.collective_of(timed.mark);
     }
+    // Whether a mark is a gradient of the last backward.
+    [[nodiscard]] bool is_ready(const TimedMark& timed) const {
+        return timed.mark.kind == MarkKind::ready && phases.in_backward(timed.begin_ns);
+    }
+    // Extends a collective's time by that of its work.
+    void set_span(const ProfilerTrace& trace, const TraceEvent& work,
+                  TracedCollective& collective) const;
 };
 
 // More are no step: it would fill memory as the document of a scenario.
 constexpr std::size_t most_step_marks = 250'000;
-// Of all steps: they take some 400 MB, beside their trace.
+// A bound over all steps: they take some 400 MB, beside their trace.
 constexpr std::size_t most_marks = 2'000'000;
 constexpr std::size_t most_traced_steps = 100'000;
+
+// Where forward, backward and the optimizer begin and end on the host.
+StepPhases read_phases(const TraceIndex& index, const StepRange& range);
+
+// Takes size and group from a call that says them.
+void take_call(const CollectiveCall& call, TracedCollective& collective);
+
+// Gives collectives their times where the host computes: each those of the first annotation of its
+// kind that no other has.
+void match_annotations(const ProfilerTrace& trace, std::vector<const TraceEvent*> annotations,
+                       RawStep& raw);
+
+// Tells the gaps that are simulated from stalls: broadcasts of buffers are waited for, and
+// all-reduces once all gradients are ready.
+void find_stalls(const TraceIndex& index, RawStep& raw);
+
+// Finds the copies of broadcast buffers, the gradients of no bucket, and the all-reduces of layers.
+void tell_collectives_apart(RawStep& raw);
 
 // One pass over the step's events, by rising begin. The compute stream is done with the step before
 // at `free_ns`; -1: not told.
 RawStep read_raw_step(const TraceIndex& index, const StepRange& range, std::int64_t free_ns);
 
-// Steps are ProfilerStep#N; without them, what lies between two optimizer steps. Steps in which no
-// gradient became ready are left out. Throws InputError where there are none, saying what was found
-// instead.
+// Steps are ProfilerStep#N; without them, the time between two optimizer steps. Steps without
+// ready gradients are left out. Throws InputError, which says what was found instead, where
+// no step is left.
 std::vector<TracedStep> traced_steps(const ProfilerTrace& trace);
 
 }  // namespace bucketwise

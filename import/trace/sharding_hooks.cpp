@@ -11,8 +11,8 @@ struct HookName {
     ShardingHook hook;
 };
 
-// torch/distributed/fsdp/_fully_shard of PyTorch 2.4 to 2.15. Before 2.6 what is left in backward
-// says that it accumulates first.
+// torch/distributed/fsdp/_fully_shard of PyTorch 2.4 to 2.15. Before 2.6 a module that is left in
+// backward says that it accumulates first.
 constexpr std::array<HookName, 12> hook_names{
     {{"root_pre_forward", ShardingHook::root_forward},
      {"pre_forward", ShardingHook::enter_forward},
@@ -118,8 +118,8 @@ std::int32_t ShardingHooks::number_of(std::string_view module) {
     return static_cast<std::int32_t>(found - shards_.modules.begin());
 }
 
-// Of a group of several modules each is entered, and the last that was entered is left. Where a
-// module gives what one within it gives, backward enters that one first.
+// Each module of a group is entered, and the last that was entered is left. Where a module returns
+// the output of one within it, backward enters the inner one first.
 void ShardingHooks::enter(std::int32_t module) {
     leave(module);
     const std::string& name = shards_.modules[static_cast<std::size_t>(module)];

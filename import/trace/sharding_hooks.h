@@ -1,5 +1,5 @@
-// What PyTorch's fully_shard (FSDP2) does and where it enters and leaves the modules that it shards
-// together, as its annotations tell: "FSDP::pre_forward (layers.0)".
+// The hooks of PyTorch's fully_shard (FSDP2), which enter and leave the modules that it shards
+// together, by its annotations: "FSDP::pre_forward (layers.0)".
 #pragma once
 
 #include <cstdint>
@@ -22,9 +22,9 @@ enum class ShardingHook : std::uint8_t {
     copy_out,
     reduce,
     ask_forward,   // for another group's parameters, ahead
-    ask_backward,  // likewise
+    ask_backward,  // the same in backward
     wait_for_buffer,
-    end_backward,  // what is left when autograd has ended
+    end_backward,  // the rest, when autograd has ended
     other
 };
 
@@ -35,7 +35,7 @@ struct ShardingCall {
     bool operator==(const ShardingCall&) const = default;
 };
 
-// None: it is no annotation of FSDP2's.
+// Nothing for other annotations than FSDP2's.
 std::optional<ShardingCall> sharding_call(std::string_view name);
 
 // The groups that are under way on the host of one step.

@@ -1,5 +1,5 @@
-// The training steps of a trace: what the host did between launches, how long what it launched ran,
-// which gradient was then ready, and what was communicated.
+// The training steps of a trace: the host's time between launches, the times of the launched work,
+// the gradients in order of readiness, and the collectives.
 #pragma once
 
 #include <algorithm>
@@ -36,13 +36,13 @@ struct StepMark {
     std::string name;
     Duration host{0};    // from the mark before, without waiting for the device
     Duration device{0};  // on the compute stream
-    // Before it, the compute stream was free and it was launched, but something that is not
-    // simulated had to come first: another stream's work, another rank. Of a collective that blocks
-    // the host that computes: how long.
+    // The wait before it, while the compute stream was free and it was launched, for something that
+    // is not simulated: another stream's work, another rank. For a collective that blocks the host
+    // that computes: how long.
     Duration stall{0};
-    // What runs beside the compute stream: its stream, from 1 on of TracedStep::side_streams, how
-    // long it occupies that, and whether it began only when what was launched before on the
-    // compute stream had ended.
+    // Work beside the compute stream: its stream, from 1 on of TracedStep::side_streams, how long
+    // it occupies that, and whether it began only when the work launched before on the compute
+    // stream had ended.
     std::int32_t stream = 0;
     Duration beside{0};
     bool after_compute = false;
@@ -57,9 +57,9 @@ struct StepMark {
     Duration at{0};
     Duration device_begin{0};
     std::int64_t elements = -1;  // that are copied or ready; -1: not said
-    std::int64_t bytes = -1;     // likewise
-    std::int32_t rows = -1;      // of what is ready, its first dimension; likewise
-    // What is computed up to it: index into TracedShards::modules.
+    std::int64_t bytes = -1;     // that are copied; -1: not said
+    std::int32_t rows = -1;      // of the ready gradient's first dimension; -1: not said
+    // The module that is computed up to it: index into TracedShards::modules.
     std::int32_t module = no_module;
     bool operator==(const StepMark&) const = default;
 
@@ -89,7 +89,7 @@ struct TracedCollective : CollectiveCall {
     // An all-reduce in backward that no hook issued, while hooks issue others: of activations, as
     // in tensor parallel layers.
     bool of_layers = false;
-    // Of FSDP2: the group whose parameters or gradients it moves, index into TracedShards::modules.
+    // The group of FSDP2 whose tensors it moves, index into TracedShards::modules.
     std::int32_t module = no_module;
     std::size_t ready_before = 0;  // gradients that were ready before it was issued
     Duration issued{0};            // on the host; before the step where that runs ahead
@@ -109,11 +109,11 @@ struct TracedCollective : CollectiveCall {
     }
 };
 
-// What FSDP2's hooks say of the groups that are sharded together.
+// The groups that FSDP2 shards together, by its hooks.
 struct TracedShards {
     std::vector<std::string> modules;          // each group's, by its name; empty: the root
     std::int64_t forward_ahead = 0;            // groups that one asks for in forward, at most
-    std::int64_t backward_ahead = 0;           // likewise
+    std::int64_t backward_ahead = 0;           // the same in backward
     std::vector<std::int32_t> left_last = {};  // modules whose backward ends with all of it
     std::int64_t buffers = 0;   // reduce-scatters before the first that was waited for; 0: none was
     bool asynchronous = false;  // all-gathers in forward run while the stream that issued them does
@@ -126,10 +126,10 @@ struct TracedStep {
     Duration backward_begin{0};
     Duration backward_end{0};  // on the host; the optimizer follows
     std::int64_t micro_steps = 1;
-    // Of the micro-step before the last, if it does not communicate.
+    // The micro-step before the last, if it does not communicate.
     std::vector<PlainOperation> before = {};
     std::vector<StepMark> forward;   // of the last micro-step
-    std::vector<StepMark> backward;  // likewise
+    std::vector<StepMark> backward;  // the last
     std::vector<StepMark> optimizer;
     Duration optimizer_host{0};  // until the next step begins
     Duration optimizer_device{0};
@@ -167,7 +167,7 @@ struct TracedStep {
         };
         return any(&TracedCollective::gathers) && any(&TracedCollective::scatters);
     }
-    // What a mark has to do with; null: nothing.
+    // The collective that a mark stands for; null: none.
     [[nodiscard]] const TracedCollective* collective_of(const StepMark& mark) const {
         return mark.collective < 0 ? nullptr
                                    : &collectives[static_cast<std::size_t>(mark.collective)];

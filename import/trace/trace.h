@@ -1,11 +1,13 @@
-// What a profiler saw of one rank, reduced to what tells about its training steps.
+// A profiler's trace of one rank, reduced to the events that tell about its training steps.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "import/trace/event_kind.h"
@@ -19,29 +21,29 @@ struct TraceEvent {
     std::int32_t call = -1;     // index into ProfilerTrace::calls; -1: says nothing of a collective
     std::int64_t begin_ns = 0;  // since the first event that is kept
     std::int64_t end_ns = 0;
-    std::int64_t correlation = -1;  // the same of a launch and what it launched; -1: not said
-    std::int64_t external_id = -1;  // the same of an operation and what it launched; -1: not said
+    std::int64_t correlation = -1;  // shared by a launch and its work; -1: not said
+    std::int64_t external_id = -1;  // shared by an operation and its work; -1: not said
     std::int64_t elements = -1;     // of its first input; -1: not said (record_shapes)
     std::int64_t bytes = -1;        // of a copy or fill; -1: not said
-    std::int32_t type = -1;         // of its first input, index into ProfilerTrace::names; likewise
-    std::int32_t order = 0;         // of those kept, in the file
-    std::int32_t blocks = -1;       // of threads, of a kernel; -1: not said
-    std::int32_t rows = -1;         // of its first input, the first dimension; likewise
+    std::int32_t type = -1;    // of its first input, index into ProfilerTrace::names; -1: not said
+    std::int32_t order = 0;    // of those kept, in the file
+    std::int32_t blocks = -1;  // of threads, of a kernel; -1: not said
+    std::int32_t rows = -1;    // first dimension of its first input; -1: not said
 
     [[nodiscard]] std::int64_t duration_ns() const { return end_ns - begin_ns; }
 };
 
-// What a collective says of itself.
+// The arguments of a collective.
 struct CollectiveCall {
     std::string name;              // "allreduce", "all_reduce", "broadcast", "wait", ...
     std::string dtype;             // "Float", "Half", "Long", ...; empty: not said
     std::int64_t elements = -1;    // that it takes; -1: not said
-    std::int64_t group_size = -1;  // likewise
+    std::int64_t group_size = -1;  // -1: not said
     std::string group;             // of processes, by name
     bool operator==(const CollectiveCall&) const = default;
 };
 
-// What its reader assumed, as it says it.
+// An assumption of the reader.
 struct TraceNote {
     std::string item;
     std::string text;
@@ -49,7 +51,7 @@ struct TraceNote {
     bool operator==(const TraceNote&) const = default;
 };
 
-// What a trace says of its rank.
+// The rank of a trace.
 struct TraceHead {
     std::string file;
     std::string profile = "a PyTorch profiler trace";  // what it is
@@ -81,8 +83,19 @@ struct ProfilerTrace : TraceHead {
     [[nodiscard]] const std::string& name_of(const TraceEvent& event) const {
         return names[static_cast<std::size_t>(event.name)];
     }
-    // What to call what an operation of the host launched; null: no such operation.
-    [[nodiscard]] const std::string* operation_of(std::int64_t external_id) const;
+    // C++'s name of the type of its first input; empty: not said.
+    [[nodiscard]] std::string_view type_of(const TraceEvent& event) const {
+        return event.type < 0 ? std::string_view() : names[static_cast<std::size_t>(event.type)];
+    }
+    // The name for work that an operation of the host launched; null: no such operation.
+    [[nodiscard]] const std::string* operation_of(std::int64_t external_id) const {
+        const auto found =
+            std::ranges::lower_bound(operation_names, external_id, {}, &OperationName::external_id);
+        return external_id < 0 || found == operation_names.end() ||
+                       found->external_id != external_id
+                   ? nullptr
+                   : &names[static_cast<std::size_t>(found->name)];
+    }
 };
 
 // More is no trace of a few steps: some 5 million events, by estimates of what each takes. With the

@@ -7,61 +7,77 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "import/trace/trace.h"
 
 namespace bucketwise {
 
-// One event as a file has it.
+// Counts the memory of all that is kept of a file.
+class KeptBytes {
+  public:
+    // `place` in the file and `advice` are for the error.
+    KeptBytes(std::string file, std::string place, std::string advice)
+        : file_(std::move(file)), place_(std::move(place)), advice_(std::move(advice)) {}
+
+    // Throws InputError where it becomes more than most_trace_bytes.
+    void hold(std::size_t bytes);
+    void release(std::size_t bytes) { held_ -= bytes; }
+    template <typename T>
+    void keep(std::vector<T>& values, std::type_identity_t<T> value) {
+        hold(sizeof(T));
+        values.push_back(std::move(value));
+    }
+
+  private:
+    std::string file_;
+    std::string place_;
+    std::string advice_;
+    std::size_t held_ = 0;
+};
+
+// One event as a file has it. Its texts are those of the reader.
 struct RawEvent {
-    std::string name;
-    std::string process;
-    std::string thread;
-    double begin_us = 0;
-    double duration_us = 0;
-    TraceEvent event;    // what it has of its own numbers
-    std::string stream;  // of a device; empty: none is said
-    std::string type;    // of its first input; empty: likewise
-    CollectiveCall call;
+    std::string_view name = {};
+    std::string_view process = {};
+    std::string_view thread = {};
+    std::string_view stream = {};  // of a device; empty: not said
+    std::string_view type = {};    // of its first input; empty: not said
+    TraceEvent event = {};         // its times and numbers
+    CollectiveCall call = {};
     bool has_call = false;
+    bool names_work = false;  // work of the device with its External id is called like it
 };
 
 class TraceBuilder {
   public:
-    explicit TraceBuilder(std::string file) { trace_.file = std::move(file); }
+    TraceBuilder(std::string file, KeptBytes& kept) : kept_(kept) { trace_.file = std::move(file); }
 
     [[nodiscard]] TraceHead& head() { return trace_; }
 
-    // Keeps the event if it tells about training steps. `call` of `raw` is moved from. `place` in
-    // the file says which it is, for errors. Throws InputError for times that are not of one run,
-    // and for more to keep than most_trace_bytes.
-    void add(Category category, RawEvent& raw, std::int64_t place);
-    // The same for an event of which is known what it is, whatever its name.
-    void add(TraceEventKind kind, RawEvent& raw, std::int64_t place) { keep(kind, raw, place); }
-
-    // What is kept so far takes in memory.
-    [[nodiscard]] std::size_t held_bytes() const { return held_bytes_; }
+    // Moves the event's `call`. `place` is the event's number in the file, for errors. Throws
+    // InputError for times that are not of one run, and for more than `kept` allows.
+    void add(TraceEventKind kind, RawEvent& raw, std::int64_t place);
 
     // Leaves none here.
     [[nodiscard]] ProfilerTrace take();
 
   private:
-    void keep(TraceEventKind kind, RawEvent& raw, std::int64_t place);
-    void hold(std::size_t bytes);
     void keep_last_names();
-    void check_times(const RawEvent& raw, std::int64_t place);
-    std::int32_t interned(const std::string& name);
-    std::int32_t thread_number(const std::string& process, const std::string& thread);
+    void check_times(const TraceEvent& event, std::int64_t place);
+    std::int32_t interned(std::string_view name);
+    std::int32_t thread_number(std::string_view process, std::string_view thread);
 
     ProfilerTrace trace_;
-    std::size_t held_bytes_ = 0;
+    KeptBytes& kept_;
     std::int32_t order_ = 0;  // of the next event that is kept
     std::unordered_map<std::string_view, std::int32_t> name_numbers_;  // of trace_.names
-    std::map<std::pair<std::string, std::string>, std::int32_t> threads_;
-    std::optional<double> origin_us_;  // the first event's
-    double sum_us_ = 0;                // of all durations
+    std::map<std::string, std::int32_t> threads_;                      // process and thread
+    std::optional<std::int64_t> first_ns_;
+    std::int64_t sum_ns_ = 0;  // of all durations
 };
 
 }  // namespace bucketwise

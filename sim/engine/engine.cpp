@@ -8,6 +8,7 @@
 
 #include "sim/base/hash.h"
 #include "sim/base/invariant.h"
+#include "sim/engine/rank_clock.h"
 
 namespace bucketwise {
 namespace {
@@ -20,11 +21,10 @@ enum class EventKind : std::uint8_t {
     collective_ends
 };
 
-// Whether a collective that could start has to wait for room beside what computes.
+// Whether a collective that could start is delayed by computing.
 enum class Held : std::uint8_t { no, until_settled, for_delay };
 
-// What was issued ahead: which instruction each waits for, and its own index; the first to be ready
-// on top.
+// Launches ahead: the instruction each waits for and its own index; the first to be ready on top.
 using LaunchAhead = std::pair<std::int32_t, std::size_t>;
 using LaunchesAhead =
     std::priority_queue<LaunchAhead, std::vector<LaunchAhead>, std::greater<LaunchAhead>>;
@@ -32,9 +32,9 @@ using LaunchesAhead =
 struct Event {
     Duration time;
     std::uint64_t sequence;
-    // Stale when the activity has been rescheduled since; of a launch: its instruction.
+    // Stale if the activity was rescheduled since. For a launch: its instruction.
     std::uint32_t generation;
-    std::int32_t place;  // the rank; of a collective's begin and end: its stream
+    std::int32_t place;  // the rank; for a collective's begin and end: its stream
     EventKind kind;
 };
 
@@ -44,7 +44,7 @@ struct LaterEvent {
     }
 };
 
-// Something that runs: its work left at `since`, and how much slower than undisturbed it runs.
+// A running activity: its work left at `since` and its slowdown.
 struct Activity {
     Duration remaining{0};
     Duration since{0};
@@ -55,33 +55,28 @@ struct Activity {
 };
 
 struct RankState {
+    RankClock clock;
+    Duration begin{0};        // of the program, on the compute stream
     std::size_t next = 0;     // instruction at the head of the compute stream
-    std::size_t issued = 0;   // so many has the host issued
+    std::size_t issued = 0;   // instructions that the host has issued
     bool host_waits = false;  // for the last of them
-    Duration host{0};         // when the host finished issuing it
-    Duration frontier{0};     // when the compute stream finished what came before it
-    Duration accounted{0};    // the part of the step already counted to a phase
-    Activity compute;
+    Activity compute = {};
     bool waiting = false;  // for the collective of a wait instruction
-    StepTimes times;
-    LaunchQueue queue;
-    SideStreams sides;
-    // Where anything is launched ahead, by instruction: when the host had issued it, and when it
-    // had ended, a launch arrived.
+    // By instruction, in programs with launches ahead: when the host had issued it, and when it had
+    // ended or, for a launch, arrived.
     std::vector<Duration> issued_at = {};
     std::vector<Duration> ended_at = {};
-    Duration begin{0};            // of the program, on the compute stream
-    LaunchesAhead launches = {};  // that wait for another instruction to end
+    LaunchesAhead launches = {};  // waiting for another instruction to end
 };
 
 // Collectives that follow one another.
 struct CollectiveStream {
     std::vector<std::size_t> collectives = {};
-    std::size_t next = 0;    // of them: the one in flight, or the next to be
-    Activity activity = {};  // the one in flight, if active
-    Held held = Held::no;    // the next one could start, but for what computes
-    // What compute rates assume: whether one is in flight, and which. One may end and the next
-    // start in the same event, while a rank began to compute in between.
+    std::size_t next = 0;    // the collective in flight, or the next one
+    Activity activity = {};  // of the collective in flight, if active
+    Held held = Held::no;    // of the next one
+    // The assumption of compute rates: whether a collective is in flight, and which. One can end
+    // and the next start in the same event, while a rank began to compute in between.
     bool settled_in_flight = false;
     std::size_t settled_next = 0;
 };
@@ -95,18 +90,13 @@ class Engine {
           launches_ahead_(
               std::ranges::any_of(programs.front().instructions, &Instruction::is_launched_ahead)),
           recording_(record == Record::timeline),
-          ranks_(programs.size()),
           arrived_(programs.front().collectives.size(), 0),
           in_place_(arrived_.size()),
           has_ended_(arrived_.size(), false) {
-        invariant(starts.size() == ranks_.size(), "every rank has a start");
-        for (std::size_t i = 0; i < ranks_.size(); ++i) {
-            ranks_[i].host = starts[i].host;
-            ranks_[i].begin = ranks_[i].frontier = ranks_[i].accounted = starts[i].device;
-            ranks_[i].times = starts[i].times;
-            ranks_[i].queue = starts[i].queue;
-            ranks_[i].sides = starts[i].sides;
-            now_ = std::min(now_, starts[i].device);
+        invariant(starts.size() == programs.size(), "every rank has a start");
+        for (const RankProgress& start : starts) {
+            ranks_.push_back({.clock = {host_is_device_, start}, .begin = start.device});
+            now_ = std::min(now_, start.device);
         }
         for (const Program& program : programs) {
             invariant(program.collectives.size() == arrived_.size(),
@@ -142,9 +132,8 @@ class Engine {
             RankState& state = ranks_[rank];
             invariant(state.next == programs_[rank].instructions.size(),
                       "every instruction has run; a wait without a launch never ends");
-            result_.ranks.push_back(state.times);
-            result_.progress.push_back({state.host, state.frontier, state.times,
-                                        std::move(state.queue), std::move(state.sides)});
+            result_.progress.push_back(state.clock.take_progress());
+            result_.ranks.push_back(result_.progress.back().times);
         }
         return std::move(result_);
     }
@@ -193,23 +182,24 @@ class Engine {
             const Instruction& instruction = instructions[state.next];
             issue(rank);
             if (instruction.is_launched_ahead()) {
-                go_on(rank, instruction, state.ended_at[state.next]);
+                finish(rank, instruction, state.ended_at[state.next]);
                 continue;
             }
             if (instruction.order.is_beside()) {
-                run_beside(state, rank, instruction);
+                run_beside(rank, instruction);
                 continue;
             }
-            Duration start = std::max(state.frontier, issued_at(state));
-            if (instruction.order.after != 0) {
-                start = std::max(start, state.sides.awaited(instruction.order, state.frontier));
-            }
+            const Duration issued =
+                launches_ahead_ ? state.issued_at[state.next] : state.clock.host();
+            const Duration start = state.clock.begin(instruction, issued);
             if (start > now_ && !skip_to(start)) {
                 schedule(start, EventKind::rank_resumes, rank, 0);
                 return;
             }
             if (is_compute(instruction.kind)) {
-                begin_compute(state.compute, instruction);
+                state.compute = {instruction.device,       now_, now_, compute_slowdown_ppm(),
+                                 state.compute.generation, true};
+                ++computing_;
                 const Duration end =
                     now_ + stretched(state.compute.remaining, state.compute.slowdown_ppm);
                 if (!skip_to(end)) {
@@ -229,13 +219,13 @@ class Engine {
                 schedule(in_place_[awaited], EventKind::rank_resumes, rank, 0);
                 return;
             }
-            finish_instruction(rank, instruction);
+            finish(rank, instruction, now_);
         }
     }
 
-    // Moves time on at once where the event of that moment would be the next one anyway: one rank,
-    // no earlier event. Rates settle as after an event. Most operations of a step are of this kind,
-    // and skipping the queue makes a sweep several times faster.
+    // Moves time on without the queue if the event of that moment would be the next one: one rank,
+    // no earlier event. Rates settle as after an event. Most operations of a step do so, which
+    // makes a sweep several times faster.
     bool skip_to(Duration time) {
         if (ranks_.size() > 1) {
             return false;
@@ -249,14 +239,13 @@ class Engine {
         return true;
     }
 
-    // Where nothing is launched ahead, nothing of what the host does matters before the compute
-    // stream comes to it; else it issues all that it can tell the time of.
+    // Without launches ahead, the host's work matters only once the compute stream comes to it;
+    // otherwise the host issues everything whose time is known.
     void issue(std::size_t rank) {
         RankState& state = ranks_[rank];
         const std::size_t end =
             launches_ahead_ ? programs_[rank].instructions.size() : state.next + 1;
-        while (state.issued < end && !state.host_waits &&
-               state.queue.knows_room(state.issued - state.next)) {
+        while (state.issued < end && !state.host_waits && state.clock.knows_room()) {
             issue_next(state, rank);
         }
     }
@@ -264,19 +253,13 @@ class Engine {
     void issue_next(RankState& state, std::size_t rank) {
         const std::size_t index = state.issued++;
         const Instruction& instruction = programs_[rank].instructions[index];
-        const Duration begin = host_is_device_
-                                   ? std::max(state.host, state.frontier)
-                                   : state.queue.has_room(state.host, index - state.next);
-        state.host = begin + instruction.host;
+        const Duration begin = state.clock.issue(instruction);
         state.host_waits = instruction.host_waits;
-        if (instruction.finishing && !host_is_device_) {
-            state.times.finishing_host += instruction.host;
-        }
         if (instruction.host > Duration{0}) {
-            record(rank, Track::host, index, begin, state.host);
+            record(rank, Track::host, index, begin, state.clock.host());
         }
         if (launches_ahead_) {
-            state.issued_at[index] = state.host;
+            state.issued_at[index] = state.clock.host();
             if (instruction.is_launched_ahead()) {
                 state.launches.emplace(instruction.launched_after, index);
                 launch_what_is_ready(state, rank);
@@ -284,11 +267,6 @@ class Engine {
         }
     }
 
-    [[nodiscard]] Duration issued_at(const RankState& state) const {
-        return launches_ahead_ ? state.issued_at[state.next] : state.host;
-    }
-
-    // Of what was launched ahead.
     void launch_what_is_ready(RankState& state, std::size_t rank) {
         const auto next = static_cast<std::int64_t>(state.next);
         while (!state.launches.empty() && state.launches.top().first < next) {
@@ -304,43 +282,20 @@ class Engine {
         }
     }
 
-    // At once, from issue to end, whenever that is: it disturbs nothing, and only what is issued
-    // later can wait for it.
-    void run_beside(RankState& state, std::size_t rank, const Instruction& instruction) {
-        invariant(!host_is_device_, "a host that is the device has no other streams");
+    // From issue to end at once, whenever that is: it disturbs nothing, and only later instructions
+    // can wait for it.
+    void run_beside(std::size_t rank, const Instruction& instruction) {
         invariant(!launches_ahead_, "launches ahead wait for the compute stream alone");
-        const Duration begin =
-            state.sides.begin(instruction.order, issued_at(state), state.frontier);
-        const Duration end = begin + instruction.device;
-        state.sides.set_end(instruction.order.stream, end);
+        RankState& state = ranks_[rank];
+        const auto [begin, end] = state.clock.run_beside(instruction);
         record(rank, Track::side, state.next, begin, end);
-        go_on(rank, instruction, end);
+        finish(rank, instruction, end);
     }
 
-    void finish_instruction(std::size_t rank, const Instruction& instruction) {
+    void finish(std::size_t rank, const Instruction& instruction, Duration end) {
         RankState& state = ranks_[rank];
-        // A launch takes no time on the compute stream; only its host time can hold up what
-        // follows.
-        if (instruction.kind != InstructionKind::launch || host_is_device_) {
-            state.frontier = now_;
-            const Duration passed = now_ - state.accounted;
-            state.times.of(instruction.phase) += passed;
-            if (instruction.finishing) {
-                state.times.finishing += passed;
-                state.times.finishing_host += host_is_device_ ? passed : Duration{0};
-            }
-            state.accounted = now_;
-        }
-        go_on(rank, instruction, now_);
-    }
-
-    void go_on(std::size_t rank, const Instruction& instruction, Duration end) {
-        RankState& state = ranks_[rank];
-        state.queue.push(end);
-        if (instruction.host_waits) {
-            state.host = std::max(state.host, end);
-            state.host_waits = false;
-        }
+        state.clock.finish(instruction, end);
+        state.host_waits = state.host_waits && !instruction.host_waits;
         ++state.next;
         if (launches_ahead_) {
             state.ended_at[state.next - 1] = end;
@@ -348,23 +303,14 @@ class Engine {
         }
     }
 
-    void begin_compute(Activity& compute, const Instruction& instruction) {
-        compute.remaining = instruction.device;
-        compute.start = compute.since = now_;
-        compute.active = true;
-        compute.slowdown_ppm = compute_slowdown_ppm();
-        ++computing_;
-    }
-
     void complete_compute(std::size_t rank) {
         RankState& state = ranks_[rank];
         state.compute.active = false;
         --computing_;
         record(rank, Track::compute, state.next, state.compute.start, now_);
-        finish_instruction(rank, programs_[rank].instructions[state.next]);
+        finish(rank, programs_[rank].instructions[state.next], now_);
     }
 
-    // A rank launches it.
     void arrive(const Instruction& launch) {
         ++arrived_[static_cast<std::size_t>(launch.subject)];
         start_next_collectives();
@@ -372,18 +318,14 @@ class Engine {
 
     void start_next_collectives() {
         for (CollectiveStream& stream : streams_) {
-            start_next_collective(stream);
-        }
-    }
-
-    void start_next_collective(CollectiveStream& stream) {
-        if (stream.activity.active || stream.held != Held::no || !can_start_next(stream)) {
-            return;
-        }
-        if (in_flight(stream).interference.start_delay > Duration{0}) {
-            stream.held = Held::until_settled;
-        } else {
-            begin_collective(stream);
+            if (stream.activity.active || stream.held != Held::no || !can_start_next(stream)) {
+                continue;
+            }
+            if (in_flight(stream).interference.start_delay > Duration{0}) {
+                stream.held = Held::until_settled;
+            } else {
+                begin_collective(stream);
+            }
         }
     }
 
@@ -396,7 +338,7 @@ class Engine {
         return !follows || has_ended_[static_cast<std::size_t>(*follows)];
     }
 
-    // Held back while something computes, until its delay is over.
+    // Held while something computes, until its delay is over.
     void settle_held(CollectiveStream& stream) {
         if (stream.held != Held::no && computing_ == 0) {
             stream.held = Held::no;
@@ -456,7 +398,7 @@ class Engine {
         schedule_end(activity, kind, rank);
     }
 
-    // By how much what is in flight slows whatever computes now.
+    // The slowdown of computing by the collectives in flight.
     [[nodiscard]] std::int64_t compute_slowdown_ppm() const {
         std::int64_t slowdown_ppm = undisturbed_ppm;
         for (const CollectiveStream& stream : streams_) {
@@ -468,7 +410,7 @@ class Engine {
         return slowdown_ppm;
     }
 
-    // By how much whatever computes slows the collective in flight.
+    // The slowdown of the collective in flight by computing.
     [[nodiscard]] std::int64_t communication_slowdown_ppm(const CollectiveStream& stream) const {
         return computing_ > 0 ? in_flight(stream).interference.communication_slowdown_ppm
                               : undisturbed_ppm;
@@ -478,8 +420,8 @@ class Engine {
         return programs_.front().collectives[stream.collectives[stream.next]];
     }
 
-    // Once per event, after everything that happens at this moment has happened: an operation that
-    // follows another without a gap is no change.
+    // Once per event, after everything of this moment: an operation that follows another without a
+    // gap changes nothing.
     void settle_rates() {
         if (!interferes_) {
             return;
@@ -521,11 +463,12 @@ class Engine {
     std::uint64_t sequence_ = 0;
     std::priority_queue<Event, std::vector<Event>, LaterEvent> events_;
     std::vector<RankState> ranks_;
-    std::int64_t computing_ = 0;  // ranks that compute now
+    std::int64_t computing_ = 0;  // ranks
     std::array<CollectiveStream, communication_streams> streams_;
-    std::vector<std::size_t> arrived_;  // by collective: ranks that have launched it
-    std::vector<Duration> in_place_;    // by collective that has ended: when what it brought is
-    std::vector<bool> has_ended_;       // by collective
+    // By collective:
+    std::vector<std::size_t> arrived_;  // ranks that have launched it
+    std::vector<Duration> in_place_;    // after its end: when its result is in place
+    std::vector<bool> has_ended_;
     Simulation result_;
 };
 
@@ -534,11 +477,11 @@ class Engine {
 std::uint64_t hash_of(const Timeline& timeline) {
     FnvHash hash;
     for (const Span& span : timeline.spans) {
-        hash.add(span.start.count());
-        hash.add(span.end.count());
-        hash.add(std::int64_t{span.rank});
-        hash.add(std::int64_t{span.subject});
-        hash.add(static_cast<std::int64_t>(span.track));
+        for (const std::int64_t field :
+             {span.start.count(), span.end.count(), std::int64_t{span.rank},
+              std::int64_t{span.subject}, static_cast<std::int64_t>(span.track)}) {
+            hash.add(field);
+        }
     }
     return hash.value();
 }
@@ -551,25 +494,6 @@ Simulation simulate(std::span<const Program> ranks, Record record,
 
 Simulation simulate(std::span<const Program> ranks, Record record, const RankProgress& start) {
     return simulate(ranks, record, std::vector<RankProgress>(ranks.size(), start));
-}
-
-void run_programs(std::span<const Program> ranks, std::span<RankProgress> progress) {
-    invariant(!ranks.empty(), "a simulation has a rank");
-    invariant(ranks.size() == progress.size(), "every rank has a start");
-    if (!disturbs(ranks.front())) {
-        return run_undisturbed(ranks, progress);
-    }
-    if (ranks.size() == 1 && !communicates_beside(ranks.front())) {
-        return run_disturbed(ranks.front(), progress.front());
-    }
-    const std::vector<RankProgress> ends = simulate(ranks, Record::times_only, progress).progress;
-    std::copy(ends.begin(), ends.end(), progress.begin());
-}
-
-StepTimes simulate_times(const Program& program, const RankProgress& start) {
-    RankProgress progress = start;
-    run_programs({&program, 1}, {&progress, 1});
-    return progress.times;
 }
 
 }  // namespace bucketwise

@@ -1,26 +1,24 @@
-// The engine: moves ranks through their programs, event by event, on hosts, compute streams and one
-// communication stream. Where collectives and computing do not disturb each other, or all ranks are
-// alike, there are quicker ways to the same end (sim/engine/undisturbed.cpp, disturbed.cpp).
+// The engine: moves ranks through their programs, event by event, on hosts, compute streams and
+// communication streams. Without interference one pass over the program gives the same
+// (sim/engine/undisturbed.cpp), and faster with interference if all ranks are
+// alike (sim/engine/disturbed.cpp).
 //
-// Time moves from event to event, ordered by (time, sequence number), so that equal times resolve
-// in the order they were scheduled and every run repeats to the picosecond.
+// Events are ordered by (time, sequence number): equal times resolve in the order they were
+// scheduled, and every run repeats to the picosecond.
 //
-//  - Host: issues its instructions one after another, each taking its host time. It runs ahead of
-//    the device, as far as its launch queue lets it; where host_is_device, it issues the next one
-//    only when the device is idle.
-//  - Compute stream of a rank: runs what was issued, in order, each no earlier than it was issued.
-//  - Side streams of a rank: run what was issued on them, in order, each no earlier than it was
-//    issued and than what it is to follow on other streams (StreamOrder). What runs there does not
-//    compute.
+//  - Host: issues instructions one after another, each in its host time. It runs ahead of the
+//    device as far as its launch queue allows; with host_is_device it waits for an idle device.
+//  - Compute stream of a rank: runs issued instructions in order, each after it was issued.
+//  - Side streams of a rank: run their instructions in order, each after it was issued and after
+//    the streams that it follows (StreamOrder). They do not count as computing.
 //  - Communication stream: one for the group, first in, first out. A collective starts when every
-//    rank has issued it, every rank's compute stream has reached it, and the stream is free. One
-//    that is launched ahead of its place (Instruction::launched_after) asks nothing of the compute
-//    stream but that this instruction has ended; then there are no side streams. Of two streams
-//    each goes its own way, but for what follows a collective of the other.
-//  - Interference: while a collective is in flight, computing runs slower by its compute_slowdown,
-//    by the larger one of two; while any rank computes, it runs slower by its
-//    communication_slowdown. Each activity carries its remaining work, and its rate changes when
-//    the other side starts or ends.
+//    rank has issued it, every compute stream has reached it, and the stream is free. A launch
+//    ahead of its place (Instruction::launched_after) waits for that instruction instead of the
+//    compute stream; such programs have no side streams. A second stream is independent of the
+//    first, except for collectives that follow one of the other stream.
+//  - Interference: a collective in flight slows computing by its compute_slowdown (of two
+//    collectives, the larger), and computing on any rank slows it by its communication_slowdown.
+//    Each activity carries its remaining work; its rate changes when the other side starts or ends.
 #pragma once
 
 #include <algorithm>
@@ -33,13 +31,13 @@
 
 namespace bucketwise {
 
-// How long one rank spends in each part of a step, waiting included.
+// One rank's time in each part of a step, waits included.
 struct StepTimes {
     Duration forward{0};
     Duration backward{0};
     Duration optimizer{0};
-    // What of backward the call takes that finishes synchronisation: on the compute stream, from
-    // the end of what backward and its hooks left there; and on the host, which may run ahead.
+    // The part of backward in the call that finishes synchronisation: on the compute stream, from
+    // the end of backward and its hooks; and on the host, which may run ahead.
     Duration finishing{0};
     Duration finishing_host{0};
     bool operator==(const StepTimes&) const = default;
@@ -56,16 +54,16 @@ struct StepTimes {
     }
 };
 
-// How far a host may be ahead: it issues an instruction once the one that is the queue's length
-// before it has run.
+// The limit of a host's lead: it issues an instruction once the instruction a queue's length
+// earlier has run.
 struct LaunchQueue {
-    // When the last instructions were done on the device, as many as the queue holds, the one
-    // issued first at `next`. Empty: the queue never fills.
+    // Ends on the device of the last instructions, as many as the queue holds; the earliest issued
+    // is at `next`. Empty: the queue never fills.
     std::vector<Duration> ends;
     std::size_t next = 0;
     bool operator==(const LaunchQueue&) const = default;
 
-    // When it issues the instruction that is so many after the first that has not run.
+    // When the host can issue the instruction `ahead` places after the first that has not run.
     [[nodiscard]] Duration has_room(Duration host, std::size_t ahead = 0) const {
         if (ends.empty()) {
             return host;
@@ -73,7 +71,7 @@ struct LaunchQueue {
         const std::size_t place = next + ahead;
         return std::max(host, ends[place < ends.size() ? place : place - ends.size()]);
     }
-    // Whether enough has run to tell that.
+    // Whether enough has run to know that.
     [[nodiscard]] bool knows_room(std::size_t ahead) const {
         return ends.empty() || ahead < ends.size();
     }
@@ -85,18 +83,17 @@ struct LaunchQueue {
     }
 };
 
-// Before any moment of a step: a host that is this far ahead holds nothing up.
+// Before any moment of a step: a host this far ahead delays nothing.
 constexpr Duration far_ahead = -2 * longest_duration;
 
-// When what was issued on each stream beside the compute stream has ended.
 struct SideStreams {
-    std::vector<Duration> ends = {};  // from stream 1 on; others have never run anything
+    std::vector<Duration> ends = {};  // of streams 1, 2, ...; later streams have never run anything
     bool operator==(const SideStreams&) const = default;
 
     [[nodiscard]] Duration end_of(std::size_t stream) const {
         return stream > ends.size() ? far_ahead : ends[stream - 1];
     }
-    // When all has ended that it is after, where the compute stream's is done at `computed`.
+    // When every stream that `order` follows has ended; the compute stream does at `computed`.
     [[nodiscard]] Duration awaited(StreamOrder order, Duration computed) const {
         Duration latest = order.is_after(compute_stream) ? computed : far_ahead;
         for (std::size_t stream = 1; stream <= ends.size(); ++stream) {
@@ -104,7 +101,6 @@ struct SideStreams {
         }
         return latest;
     }
-    // When an operation begins on its side stream that is issued at this moment.
     [[nodiscard]] Duration begin(StreamOrder order, Duration issued, Duration computed) const {
         return std::max({issued, end_of(order.stream), awaited(order, computed)});
     }
@@ -114,8 +110,7 @@ struct SideStreams {
         }
         ends[stream - std::size_t{1}] = end;
     }
-    // The host has come so far: nothing can begin earlier on any of them, so that no earlier end
-    // tells anything.
+    // Nothing can begin before the host, so earlier ends make no difference.
     void forget_before(Duration host) {
         for (Duration& end : ends) {
             end = std::max(end, host);
@@ -123,12 +118,11 @@ struct SideStreams {
     }
 };
 
-// Where one rank stands between two programs: what its host has issued has also run, but for what
-// is left on side streams.
+// One rank's state between two programs: everything issued has run, except on side streams.
 struct RankProgress {
     Duration host{0};      // when the host finished issuing
     Duration device{0};    // when the compute stream finished
-    StepTimes times = {};  // of what came before
+    StepTimes times = {};  // so far
     LaunchQueue queue = {};
     SideStreams sides = {};
     bool operator==(const RankProgress&) const = default;
@@ -146,9 +140,8 @@ struct Span {
     bool operator==(const Span&) const = default;
 };
 
-// What ran when on which track of which rank.
 struct Timeline {
-    std::vector<Span> spans;  // in the order they ended, but for side streams' and the host's
+    std::vector<Span> spans;  // in the order they ended, except side streams' and the host's
     bool operator==(const Timeline&) const = default;
 };
 
@@ -158,8 +151,8 @@ std::uint64_t hash_of(const Timeline& timeline);
 struct Simulation {
     std::vector<StepTimes> ranks;
     std::vector<RankProgress> progress;  // by rank, at the end
-    Timeline timeline;                   // empty unless asked for
-    std::uint64_t events = 0;            // handled, stale ones included
+    Timeline timeline;                   // with Record::timeline
+    std::uint64_t events = 0;            // handled, including stale ones
     bool operator==(const Simulation&) const = default;
 };
 
@@ -170,24 +163,22 @@ enum class Record : std::uint8_t { times_only, timeline };
 // collectives and host_is_device hold.
 Simulation simulate(std::span<const Program> ranks, Record record, const RankProgress& start = {});
 
-// The same, each rank from a start of its own.
+// With a start for each rank.
 Simulation simulate(std::span<const Program> ranks, Record record,
                     std::span<const RankProgress> starts);
 
-// Whether any collective and computing slow each other.
+// Whether there is interference.
 bool disturbs(const Program& program);
 
-// Moves each rank on to the end of its program. Preconditions as simulate()'s; no collective
-// disturbs.
+// Moves each rank on to the end of its program. Preconditions as simulate()'s; no interference.
 void run_undisturbed(std::span<const Program> ranks, std::span<RankProgress> progress);
 
-// The same of a single rank, or a group of equal ones, whose collectives may disturb, all on one
-// stream and each launched in its place (asserted).
+// With interference, for a single rank or a group of equal ranks, with all collectives on one
+// stream and launched in their places (asserted).
 void run_disturbed(const Program& program, RankProgress& progress);
 
-// Moves each rank on to the end of its program: the progress that simulate() gives. Without its
-// events, several times as fast, where collectives and computing do not disturb each other, or all
-// ranks are alike.
+// Moves each rank on to the end of its program, to the progress of simulate(); several times as
+// fast without interference, or if all ranks are alike.
 void run_programs(std::span<const Program> ranks, std::span<RankProgress> progress);
 
 // A group of equal ranks.

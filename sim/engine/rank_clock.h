@@ -1,9 +1,9 @@
-// One rank's host, compute and side streams, where no queue of events moves them: when each
-// instruction may begin, and what its end adds to the step. undisturbed.cpp and disturbed.cpp say
-// when it ends.
+// One rank's host, compute stream and side streams: when each instruction can begin, and its part
+// of the step. The engine and undisturbed.cpp say when it ends.
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <utility>
 
 #include "sim/base/invariant.h"
@@ -16,39 +16,49 @@ class RankClock {
     RankClock(bool host_is_device, RankProgress start)
         : host_is_device_(host_is_device), now_(std::move(start)), accounted_(now_.device) {}
 
-    // The host issues it. When the compute stream may begin with it, which comes after no other.
+    // The host issues the next instruction. When it begins to do so.
     Duration issue(const Instruction& instruction) {
-        issue_on_host(instruction);
-        return std::max(now_.device, now_.host);
+        const Duration begin = host_is_device_ ? std::max(now_.host, now_.device)
+                                               : now_.queue.has_room(now_.host, ahead_);
+        ++ahead_;
+        now_.host = begin + instruction.host;
+        if (instruction.finishing && !host_is_device_) {
+            now_.times.finishing_host += instruction.host;
+        }
+        return begin;
+    }
+    // Whether enough has run to know when the host can issue another one.
+    [[nodiscard]] bool knows_room() const { return now_.queue.knows_room(ahead_); }
+
+    [[nodiscard]] Duration host() const { return now_.host; }
+
+    // The earliest begin on the compute stream of an instruction issued at `issued`.
+    [[nodiscard]] Duration begin(const Instruction& instruction, Duration issued) const {
+        const Duration free = std::max(now_.device, issued);
+        return instruction.order.after == 0
+                   ? free
+                   : std::max(free, now_.sides.awaited(instruction.order, now_.device));
     }
 
-    // The same of a launch ahead of its place: when the host has issued it.
-    Duration issue_ahead(const Instruction& instruction) {
+    // Begin and end of the last issued instruction on its side stream. finish() follows.
+    std::pair<Duration, Duration> run_beside(const Instruction& instruction) {
         invariant(!host_is_device_, "a host that is the device has no other streams");
-        issue_on_host(instruction);
-        return now_.host;
-    }
-
-    // The same of one that comes after others.
-    Duration issue_after(const Instruction& instruction) {
-        return std::max(issue(instruction), now_.sides.awaited(instruction.order, now_.device));
-    }
-
-    // The host issues it, and it runs to its end on a side stream.
-    void run_beside(const Instruction& instruction) {
-        invariant(!host_is_device_, "a host that is the device has no other streams");
-        issue_on_host(instruction);
-        const Duration end =
-            now_.sides.begin(instruction.order, now_.host, now_.device) + instruction.device;
+        const Duration begin = now_.sides.begin(instruction.order, now_.host, now_.device);
+        const Duration end = begin + instruction.device;
         now_.sides.set_end(instruction.order.stream, end);
-        leave_queue(instruction, end);
+        return {begin, end};
     }
 
-    // What was issued last has ended.
+    // The first instruction of those issued has ended.
     void finish(const Instruction& instruction, Duration end) {
-        leave_queue(instruction, end);
+        now_.queue.push(end);
+        --ahead_;
+        if (instruction.host_waits) {
+            now_.host = std::max(now_.host, end);
+        }
         // A launch takes no time on the compute stream.
-        if (instruction.kind == InstructionKind::launch && !host_is_device_) {
+        if (instruction.order.is_beside() ||
+            (instruction.kind == InstructionKind::launch && !host_is_device_)) {
             return;
         }
         now_.device = end;
@@ -61,29 +71,14 @@ class RankClock {
         }
     }
 
-    // Leaves none here.
+    // Leaves the clock empty.
     [[nodiscard]] RankProgress take_progress() { return std::move(now_); }
 
   private:
-    void issue_on_host(const Instruction& instruction) {
-        const Duration begin =
-            host_is_device_ ? std::max(now_.host, now_.device) : now_.queue.has_room(now_.host);
-        now_.host = begin + instruction.host;
-        if (instruction.finishing && !host_is_device_) {
-            now_.times.finishing_host += instruction.host;
-        }
-    }
-
-    void leave_queue(const Instruction& instruction, Duration end) {
-        now_.queue.push(end);
-        if (instruction.host_waits) {
-            now_.host = std::max(now_.host, end);
-        }
-    }
-
     bool host_is_device_;
     RankProgress now_;
-    Duration accounted_;  // the part of the step already counted to a phase
+    Duration accounted_;     // the part of the step already counted to a phase
+    std::size_t ahead_ = 0;  // instructions issued and not finished
 };
 
 }  // namespace bucketwise

@@ -7,13 +7,13 @@ namespace bucketwise {
 namespace {
 
 constexpr int most_steps = 64;
-// Of a host that is further ahead nothing would change but how many steps it takes to settle: twice
-// as many.
+// A longer lead of the host would change nothing but the number of steps until they settle, which
+// doubles.
 constexpr std::int64_t most_steps_ahead = 16;
 constexpr std::int64_t most_instructions_to_keep = 1 << 13;
 constexpr std::int64_t longest_queue = 1 << 20;
 
-// Of a step that nothing holds up but its own order, which no real one is faster than.
+// The step delayed by its own order only: a lower bound.
 Program without_waiting(Program program) {
     const bool beside = std::ranges::any_of(
         program.instructions, [](const Instruction& one) { return one.order != StreamOrder{}; });
@@ -21,7 +21,7 @@ Program without_waiting(Program program) {
     if (!beside) {
         return program;
     }
-    // Where computing that waits leaves a collective alone, both may be done earlier.
+    // Waiting can leave a collective alone, which may make it and the computing end earlier.
     for (Collective& collective : program.collectives) {
         collective.interference = {};
     }
@@ -36,7 +36,7 @@ Duration earlier_by(Duration moment, Duration by) {
     return std::max(moment - by, far_ahead);
 }
 
-// Time counts from the end of the last device's step; what was before it is forgotten.
+// Time counts from the end of the last device's step.
 void begin_step(std::vector<RankProgress>& progress) {
     const Duration end = last_end(progress);
     for (RankProgress& rank : progress) {
@@ -57,7 +57,7 @@ void begin_step(std::vector<RankProgress>& progress) {
     }
 }
 
-// By side stream, from stream 1 on: what it runs in one execution.
+// Adds the work of each side stream, from stream 1 on.
 void add_work_beside(const Program& program, std::int64_t times, std::vector<Duration>& work) {
     work.resize(most_side_streams, Duration{0});
     for (const Instruction& instruction : program.instructions) {
@@ -72,8 +72,8 @@ StepTimes divided(const StepTimes& sum, int by) {
             sum.finishing_host / by};
 }
 
-// The queue of a host that has been ahead for ever, when a step begins: `step` has the ends of one,
-// which took so long.
+// The queue at the start of a step, of a host that has always been ahead. `step` has the ends of
+// one step of this period.
 LaunchQueue periodic_queue(const LaunchQueue& step, Duration period, std::int64_t length) {
     LaunchQueue queue;
     const std::int64_t count = std::ssize(step.ends);
@@ -142,8 +142,8 @@ StepToClose::Device StepToClose::device(const Program& closing) const {
     return device;
 }
 
-// Whether a host that waits for room in its queue has still issued everything before the device
-// comes to it. If it takes no longer than the device, what was before the last step cannot matter.
+// Whether a host that waits for room in its queue still issues everything before the device gets to
+// it. If the host takes no longer than the device, steps before the last cannot matter.
 bool StepToClose::stays_ahead(const Device& device) {
     const std::int64_t count = std::ssize(device.step);
     if (count == 0 || device.queue > count || device.waits_for_host()) {
@@ -186,7 +186,7 @@ std::int64_t StepToClose::instructions_with(const Program& closing) const {
     return before_.instructions() + std::ssize(closing.instructions);
 }
 
-// A host that is many steps ahead of side streams is held up as if it were a few more ahead.
+// A lead of many steps over side streams delays the host like a lead of a few.
 std::int64_t StepToClose::kept_queue(const Program& closing) const {
     const std::int64_t length = queue_length(closing);
     return before_.loop().side_streams
@@ -194,7 +194,7 @@ std::int64_t StepToClose::kept_queue(const Program& closing) const {
                : length;
 }
 
-// In instructions. A graph is launched as one, and ends with its last.
+// In instructions. A graph is one launch and ends with its last instruction.
 std::int64_t StepToClose::queue_length(const Program& closing) const {
     const StepLoop& loop = before_.loop();
     const std::int64_t step = instructions_with(closing);
@@ -202,8 +202,7 @@ std::int64_t StepToClose::queue_length(const Program& closing) const {
                            : loop.launch_queue;
 }
 
-// Ranks that differ do not begin their steps at one moment, which matters where they disturb a
-// collective.
+// Ranks that differ begin their steps at different moments, which matters with interference.
 bool StepToClose::must_be_run(const Program& closing, const Device& device) const {
     const bool ranks_drift =
         before_.classes().size() > 1 && (before_.disturbs() || disturbs(closing));
@@ -264,8 +263,8 @@ StepToClose::Settled StepToClose::settle_coupled(const Program& closing) const {
     if (issuing(closing) > settled.times.step()) {
         settled = settle(closing, true);
     }
-    // Nothing waits for a side stream that has more to do than the step is long but, once its
-    // launch queue is full, the host: say that it has been behind for as long as that takes.
+    // A side stream with more work than the step delays only the host, once its launch queue is
+    // full. Start as far behind as that takes.
     SideStreams behind{work_beside(closing)};
     const std::int64_t steps = 2 + kept_queue(closing) / instructions_with(closing);
     bool any_behind = false;
@@ -340,7 +339,7 @@ std::vector<RankProgress> StepToClose::start_of(const Program& closing) const {
     if (instructions == 0) {
         return std::vector<RankProgress>(progress_.size());
     }
-    // The host is as far ahead as its queue lets it.
+    // The host is as far ahead as its queue allows.
     RankProgress start{.host = far_ahead};
     start.queue.ends.assign(static_cast<std::size_t>(instructions), far_ahead);
     std::vector<RankProgress> progress(progress_.size(), start);
@@ -358,7 +357,7 @@ RunningLoop::RunningLoop(const StepBeforeClosing& before, const Program& closing
     : progress_(StepToClose(before).start_of(closing)) {}
 
 Duration RunningLoop::next(const StepBeforeClosing& before, const Program& closing) {
-    // Ranks that are alike until something is drawn of them.
+    // Ranks are alike until their variation is drawn.
     progress_.resize(std::max<std::size_t>(before.classes().size(), 1), progress_.front());
     before.run(progress_);
     run_classes(closing, before.classes(), 1, progress_);

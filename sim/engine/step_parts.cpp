@@ -20,7 +20,7 @@ void check_length(double longest_possible_seconds) {
 
 namespace {
 
-// Whether all that counts has moved on by the same time, so that it will again.
+// Whether every moment that counts has moved by the same time, so that it will again.
 bool moved_alike(const std::vector<RankProgress>& before, const std::vector<RankProgress>& after) {
     const Duration by = after.front().device - before.front().device;
     for (std::size_t i = 0; i < after.size(); ++i) {
@@ -44,7 +44,7 @@ bool moved_alike(const std::vector<RankProgress>& before, const std::vector<Rank
     return true;
 }
 
-// As it did from `before`, so many times more.
+// Repeats the move from `before` so many times.
 void move_on(const std::vector<RankProgress>& before, std::int64_t times,
              std::vector<RankProgress>& progress) {
     for (std::size_t i = 0; i < progress.size(); ++i) {
@@ -102,10 +102,7 @@ StepBeforeClosing::StepBeforeClosing(const StepInput& input, const SyncSettings&
     if (accumulation_ > 2) {
         micro_step_ = build_micro_step(input, sync, 1, plan);
     }
-    instruction_seconds_ = sum_over_parts([](const Program& program) {
-        return bucketwise::longest_possible_seconds(with_free_communication(program));
-    });
-    check_length(longest_possible_seconds());
+    check_parts();
 }
 
 StepBeforeClosing::StepBeforeClosing(const StepLoop& loop, std::vector<RankClass> classes,
@@ -115,6 +112,10 @@ StepBeforeClosing::StepBeforeClosing(const StepLoop& loop, std::vector<RankClass
       accumulation_(micro_steps + 1),
       classes_(std::move(classes)),
       loop_(loop) {
+    check_parts();
+}
+
+void StepBeforeClosing::check_parts() {
     instruction_seconds_ = sum_over_parts([](const Program& program) {
         return bucketwise::longest_possible_seconds(with_free_communication(program));
     });

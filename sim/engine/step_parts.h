@@ -1,5 +1,5 @@
-// A step in its parts: what no bucket plan changes is simulated once, and each plan's closing part
-// from there.
+// A step in parts: the parts that no bucket plan changes are simulated once, and each plan's
+// closing part from there.
 #pragma once
 
 #include <functional>
@@ -18,41 +18,40 @@ void check_length(double longest_possible_seconds);
 
 using ProgramChange = std::function<Program(Program)>;  // empty: none
 
-// All that comes before the last backward: broadcasts, all micro-steps but the last, and the last
-// one's forward.
+// The parts before the last backward: broadcasts, all micro-steps but the last, and the last
+// forward.
 class StepBeforeClosing {
   public:
-    // With the buckets of `plan`, where they change anything of it (depends_on_plan). Throws
-    // InputError when it could last longer than longest_duration.
+    // `plan` matters where depends_on_plan() says so. Throws InputError if it could last longer
+    // than longest_duration, and so do the constructor of micro-steps and set_costs().
     StepBeforeClosing(const StepInput& input, const SyncSettings& sync,
                       const BucketPlan& plan = {});
 
-    // Nothing: the closing part is the whole step.
+    // Empty: the closing part is the whole step.
     explicit StepBeforeClosing(const StepLoop& loop) : loop_(loop) {}
 
-    // So many micro-steps before the last, which the closing part is: the first one, then others
-    // that are alike. Throws likewise.
+    // Micro-steps before the closing part: the first one, then equal ones.
     StepBeforeClosing(const StepLoop& loop, std::vector<RankClass> classes, Program first,
                       Program following, std::int64_t micro_steps);
 
-    // The same with other collective costs. Throws likewise.
+    // Changes the costs of collectives.
     void set_costs(const RankGroup& group, const LinkParameters& link);
 
-    // The same with `change` applied to each program that runs, in order, and of other classes. How
-    // long it can last, and its communication, is not looked at again.
+    // With `change` applied to each program in order, and other classes. Does not check the length
+    // again.
     [[nodiscard]] StepBeforeClosing changed(const ProgramChange& change,
                                             const std::vector<RankClass>& classes) const;
     [[nodiscard]] StepBeforeClosing changed(const ProgramChange& change) const {
         return changed(change, classes_);
     }
 
-    // What runs, in order, and how often each.
+    // The programs in order, and how often each runs.
     void for_each_part(const std::function<void(const Program&, std::int64_t)>& use) const;
 
     // Moves each class of ranks on to its end.
     void run(std::vector<RankProgress>& progress) const;
 
-    // Where each stands at its end, from `start`.
+    // Where each class stands at the end, from `start`.
     [[nodiscard]] std::vector<RankProgress> simulate(const RankProgress& start = {}) const;
 
     [[nodiscard]] const std::vector<RankClass>& classes() const { return classes_; }
@@ -60,36 +59,37 @@ class StepBeforeClosing {
     [[nodiscard]] std::int64_t instructions() const;
     [[nodiscard]] bool disturbs() const;
 
-    // No execution of it can take longer.
+    // An upper bound of its duration.
     [[nodiscard]] double longest_possible_seconds() const;
 
-    // What all its collectives take, each as long as alone.
+    // The time of all its collectives, each alone.
     [[nodiscard]] Duration communication() const;
 
   private:
+    void check_parts();
     template <typename Parts, typename Use>
     static void each_part(Parts& parts, const Use& use);
     [[nodiscard]] double sum_over_parts(double (*seconds_of)(const Program&)) const;
 
     Program opening_;
     Program first_micro_step_;
-    Program micro_step_;  // from the second on they are alike
+    Program micro_step_;  // each from the second on
     Program last_forward_;
     std::int64_t accumulation_ = 1;
     double graph_launch_seconds_ = 0;
-    double instruction_seconds_ = 0;  // of all but collectives, which do not disturb
+    double instruction_seconds_ = 0;  // without collectives and interference
     std::vector<RankClass> classes_;
     StepLoop loop_;
 };
 
-// What the collectives of one program take, each as long as alone.
+// The time of a program's collectives, each alone.
 Duration time_on_wire(const Program& program);
 
 // Moves each class of ranks on through `times` executions of the program, one after another.
 void run_classes(const Program& program, const std::vector<RankClass>& classes, std::int64_t times,
                  std::vector<RankProgress>& progress);
 
-// The one that takes longest; the first of several.
+// The first of the longest.
 const StepTimes& slowest_of(std::span<const RankProgress> progress);
 
 }  // namespace bucketwise

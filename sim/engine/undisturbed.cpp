@@ -1,6 +1,5 @@
-// A step without its events: where collectives and computing do not disturb each other, nothing
-// ever changes its pace, and every moment of a step follows from those before it in one pass over
-// the program.
+// A step without events. Without interference nothing changes its pace, and every moment of a step
+// follows from earlier ones in one pass over the program.
 //
 // clang-format off
 //   host    h(i) = max(h(i-1), d(i-queue)) + host(i)   where the host is the device: begins no
@@ -16,7 +15,7 @@
 //   launch  arrives with the compute stream; ahead of its place: at max(h(i), d(after)) + device(i)
 // clang-format on
 //
-// The engine gives the same to the picosecond, with or without; a test compares them.
+// The engine gives the same to the picosecond; a test compares them.
 #include <algorithm>
 #include <array>
 #include <utility>
@@ -37,7 +36,6 @@ class Stream {
         ends_.reserve(collectives.size());
     }
 
-    // A rank launches this collective.
     void arrive(std::size_t collective, Duration now) {
         Arrivals& arrivals = arrivals_[collective];
         arrivals.last = std::max(arrivals.last, now);
@@ -56,7 +54,7 @@ class Stream {
     [[nodiscard]] bool knows_end_of(std::size_t collective) const {
         return collective < ends_.size();
     }
-    // When what it brought is in place.
+    // When its result is in place.
     [[nodiscard]] Duration end_of(std::size_t collective) const {
         return ends_[collective] + collectives_[collective].placing;
     }
@@ -85,8 +83,8 @@ class Rank {
         }
     }
 
-    // Up to its end, or to a wait for a collective that not every rank has reached. False if it
-    // stood there already.
+    // Runs to the end, or to a wait for a collective that not every rank has reached. False if it
+    // was there already.
     bool advance(Stream& stream) {
         const std::size_t before = next_;
         const std::vector<Instruction>& instructions = program_.instructions;
@@ -97,19 +95,15 @@ class Rank {
             if (waits && !stream.knows_end_of(subject)) {
                 break;
             }
-            Duration end{0};
-            if (instruction.is_launched_ahead()) {
-                end =
-                    std::max(clock_.issue_ahead(instruction), end_of(instruction.launched_after)) +
-                    instruction.device;
-            } else if (instruction.order.is_plain()) [[likely]] {
-                end = clock_.issue(instruction) + instruction.device;
-            } else if (instruction.order.is_beside()) {
-                clock_.run_beside(instruction);
+            clock_.issue(instruction);
+            if (instruction.order.is_beside()) [[unlikely]] {
+                clock_.finish(instruction, clock_.run_beside(instruction).second);
                 continue;
-            } else {
-                end = clock_.issue_after(instruction) + instruction.device;
             }
+            Duration end = instruction.device +
+                           (instruction.is_launched_ahead()
+                                ? std::max(clock_.host(), end_of(instruction.launched_after))
+                                : clock_.begin(instruction, clock_.host()));
             if (waits) {
                 end = std::max(end, stream.end_of(subject));
             } else if (instruction.kind == InstructionKind::launch) {
@@ -134,7 +128,7 @@ class Rank {
     Duration begin_;
     RankClock clock_;
     std::size_t next_ = 0;
-    std::vector<Duration> ends_;  // by instruction, where some launch looks back at one
+    std::vector<Duration> ends_;  // by instruction, in programs with launches ahead
 };
 
 }  // namespace
@@ -165,6 +159,25 @@ void run_undisturbed(std::span<const Program> ranks, std::span<RankProgress> pro
                   "every instruction has run; a wait without a launch never ends");
         progress[i] = states[i].take_progress();
     }
+}
+
+void run_programs(std::span<const Program> ranks, std::span<RankProgress> progress) {
+    invariant(!ranks.empty(), "a simulation has a rank");
+    invariant(ranks.size() == progress.size(), "every rank has a start");
+    if (!disturbs(ranks.front())) {
+        return run_undisturbed(ranks, progress);
+    }
+    if (ranks.size() == 1 && !communicates_beside(ranks.front())) {
+        return run_disturbed(ranks.front(), progress.front());
+    }
+    const std::vector<RankProgress> ends = simulate(ranks, Record::times_only, progress).progress;
+    std::copy(ends.begin(), ends.end(), progress.begin());
+}
+
+StepTimes simulate_times(const Program& program, const RankProgress& start) {
+    RankProgress progress = start;
+    run_programs({&program, 1}, {&progress, 1});
+    return progress.times;
 }
 
 }  // namespace bucketwise

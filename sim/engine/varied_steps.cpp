@@ -44,12 +44,12 @@ double slowest_factor(std::int64_t ranks, const Variation& variation, double uni
     if (!ranks_vary(variation)) {
         return 1;
     }
-    // 1 - u^(1/p), of which nothing is lost where it is tiny.
+    // 1 - u^(1/p), precise also where tiny.
     const double tail = -std::expm1(std::log(uniform) / static_cast<double>(ranks));
     if (variation.rank_spread <= 0) {
         return tail < variation.straggler_probability ? variation.straggler_slowdown : 1;
     }
-    // No deviate of a double's uniform number is further away.
+    // The furthest deviate that a double's uniform number gives.
     constexpr double furthest_sigmas = 40;
     double low = 0;
     double high = variation.straggler_slowdown * (1 + furthest_sigmas * variation.rank_spread);

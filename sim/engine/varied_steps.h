@@ -1,4 +1,4 @@
-// Single steps under the variation that was measured from step to step.
+// Single steps under the measured variation from step to step.
 #pragma once
 
 #include <cstdint>
@@ -24,38 +24,36 @@ class Normal {
     std::mt19937_64 bits_;
 };
 
-// All computing, the optimizer included, but nothing of side streams, takes `factor` times as long.
+// All computing, including the optimizer but not side streams, takes `factor` times as long.
 void scale_computing(StepInput& input, double factor);
 
-// How much slower than alone the slowest of `ranks` ranks computes in a step, drawn exactly: each
-// rank's factor is 1 + rank_spread z, with z standard normal, and with straggler_probability
-// straggler_slowdown times that. The largest of p such factors is below x with the probability
-// F(x)^p, so that one uniform number, inverted, is a draw of it, and 100,000 ranks cost as much as
-// two.
+// The slowdown of the slowest of `ranks` ranks in one step, drawn exactly. Each rank's factor is 1
+// + rank_spread z, with z standard normal, and with straggler_probability straggler_slowdown times
+// that. The largest of p factors is below x with probability F(x)^p, so one inverted uniform number
+// draws it, and 100,000 ranks cost as much as two.
 //
-// Why the slowest stands for all: ranks meet in collectives only, and each moment of a step is a
-// maximum of sums of what came before it, so a rank whose every operation takes longer is the last
-// at every collective, and the step is the one that all ranks would take if they were as slow. What
-// is assumed with it: no interference, where a collective in flight is slowed by any rank that
-// computes (all of them begin to compute at the same moments, so that the slowest is the one still
-// computing, but for what the host's launches shift); operation_spread, which each rank draws on
-// its own, is drawn for the slowest rank only; and a rank's speed in one step says nothing of the
-// next. In a loop whose
-// steps do not start from idle, who is slow before the last collective need not be so after it: the
-// slowest of both is too slow by up to what ranks differ in the optimizer and the next forward.
+// The slowest rank stands for all: ranks meet in collectives only, and each moment of a step is a
+// maximum of sums of earlier ones. A rank whose every operation takes longer is therefore the last
+// at every collective, and the step is that of ranks that are all as slow. Assumptions: no
+// interference, where any computing rank slows a collective (all ranks begin to compute at the same
+// moments, so the slowest is the one still computing, apart from shifts by the host's launches);
+// operation_spread, which each rank draws on its own, is drawn for the slowest rank only; a rank's
+// speed in one step is independent of the next. In a loop that does not start from idle, the rank
+// that is slow before the last collective may be another one after it: the result is then too slow
+// by at most the ranks' differences in the optimizer and the next forward.
 double slowest_factor(std::int64_t ranks, const Variation& variation, double uniform);
 
-// The classes in one step of `ranks` ranks (none: they are all alike), each with its slowest rank
-// drawn. Nothing changes where ranks do not vary.
+// The classes (empty: equal ranks) in one step of `ranks` ranks, each with its slowest rank drawn.
+// Unchanged if ranks do not vary.
 std::vector<RankClass> varied_classes(std::vector<RankClass> classes, std::int64_t ranks,
                                       const Variation& variation, Normal& normal);
 
-// One step's computing, as a whole, operation by operation, and rank by rank.
+// Varies one step's computing as a whole, by operation, and by rank.
 void vary_operations(StepInput& input, const Variation& variation, Normal& normal);
 void vary_collectives(Program& program, const Variation& variation, Normal& normal);
 
-// One step after another, all of the slowest rank's program: the same input gives the same steps.
-// Without a variation they are all alike.
+// The slowest rank's program of one step after another; the same input gives the same steps. Equal
+// steps without a variation.
 class VariedSteps {
   public:
     VariedSteps(StepInput input, SyncSettings sync, BucketPlan plan);

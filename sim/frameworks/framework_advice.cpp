@@ -119,7 +119,7 @@ void type_ddp_cap(const SyncRequest& request, Bytes cap, FrameworkSetting& setti
     const std::string with_first =
         fmt::format("torch.distributed._DEFAULT_FIRST_BUCKET_BYTES = {}; {}", first.count, named);
     const std::string before =
-        first == default_first_bucket ? named : with_first;  // what 2.3 and older take
+        first == default_first_bucket ? named : with_first;  // for 2.3 and older
     const std::string since =
         first == cap
             ? named
@@ -134,28 +134,30 @@ void type_ddp_cap(const SyncRequest& request, Bytes cap, FrameworkSetting& setti
     }
 }
 
-std::string typed_list(const SyncRequest& request, const std::vector<Bytes>& list) {
-    return ddp_with(request, fmt::format("bucket_cap_mb_list=[{}]",
-                                         fmt::join(transformed(list, typed_mib), ", ")));
-}
-
 // `single`: the shortest step with one cap.
-void add_list(FrameworkStep& step, const SyncRequest& request, const Cuts& cuts, Duration single,
-              FrameworkSetting& setting) {
+void add_list(FrameworkStep& step, const Workload& workload, const SyncRequest& request,
+              const Cuts& cuts, Duration single, FrameworkSetting& setting) {
     const auto gain = static_cast<double>((single - setting.ideal).count());
     if (gain < noticeable_gain * static_cast<double>(single.count())) {
         return;
     }
-    const auto list = cap_list_for(step.line(), cuts, Closing::overshoot);
-    if (!list || list->size() < 2) {
+    const BucketPlan plan = step.line().plan(cuts);
+    PlanPolicy policy = step.in_order_settings().policy;
+    policy.closing = Closing::overshoot;
+    const std::vector<Bytes> list =
+        cap_list_for(GradientLine::of_accumulators(workload.gradients, workload.readiness, policy),
+                     workload.gradients, plan, policy.closing, [&](const std::vector<Bytes>& caps) {
+                         return step.plan_of_list(caps).plan.buckets == plan.buckets;
+                     });
+    if (list.size() < 2) {
         return;
     }
-    const FusedPlan fused = step.plan_of_list(*list);
-    if (fused.plan.buckets == step.line().plan(cuts).buckets) {
-        setting.list = {std::nullopt, transformed(fused.plan.buckets, &Bucket::size),
-                        step.step(fused), step.buffers(fused.plan, std::nullopt)};
-        setting.typed_list = typed_list(request, *list);
-    }
+    const FusedPlan fused = step.plan_of_list(list);
+    setting.list = {std::nullopt, transformed(plan.buckets, &Bucket::size), step.step(fused),
+                    step.buffers(plan, std::nullopt)};
+    setting.typed_list = ddp_with(
+        request,
+        fmt::format("bucket_cap_mb_list=[{}]", fmt::join(transformed(list, typed_mib), ", ")));
 }
 
 // --- the ideal ---
@@ -306,7 +308,8 @@ std::vector<FrameworkSetting> framework_settings(const StepInput& input, const S
         if (pytorch && cuts && use.version.value_or(takes_lists) >= takes_lists) {
             const Duration single =
                 is_predicted ? prediction.chosen().times.step() : setting.best.step;
-            add_list(step, asked, *cuts, std::min(single, setting.best.step), setting);
+            add_list(step, input.workload, asked, *cuts, std::min(single, setting.best.step),
+                     setting);
         }
         settings.push_back(std::move(setting));
     }

@@ -14,7 +14,7 @@ namespace bucketwise {
 namespace {
 
 constexpr double default_mib = 25;
-// Not the default, and as many bytes: int(mib * 1024 * 1024).
+// Not the default, but equally many bytes: int(mib * 1024 * 1024).
 constexpr double as_25 = 25.0000001;
 
 struct Wrapper {
@@ -90,18 +90,7 @@ constexpr std::array wrappers{
                     "DistributedDataParallel.__init__, {})",
             .key = "bucket_cap_mb",
             .passes_ddp_arguments = true,
-            .note = "no argument of Composer's: before its Trainer is made, in the script"},
-    Wrapper{.place = SettingPlace::paddle,
-            .call = "paddle.DataParallel(model, {})",
-            .key = "comm_buffer_size",
-            .whole_mib = true,
-            .find_unused = "find_unused_parameters=True",
-            .note = "its own reducer, by PyTorch's rule"},
-    Wrapper{.place = SettingPlace::xla,
-            .call = "XLA_FLAGS={}",
-            .key = "--xla_gpu_all_reduce_combine_threshold_bytes",
-            .note = "an upper bound of what is combined; XLA's scheduler, which is not simulated, "
-                    "decides when it goes out"}};
+            .note = "no argument of Composer's: before its Trainer is made, in the script"}};
 
 // A cap of the same buckets that the wrapper accepts: the advised one if possible, else the
 // roundest in whole MiB, else one in fractions.
@@ -151,15 +140,9 @@ void add_others(const Wrapper& wrapper, const SyncRequest& request,
 }
 
 void add_first_bucket(const Wrapper& wrapper, const SyncRequest& request, double mib,
-                      std::vector<std::string>& arguments, std::vector<std::string>& notes) {
-    if (wrapper.place == SettingPlace::paddle) {
-        const double first = request.first_bucket ? to_mib(*request.first_bucket) : mib;
-        arguments.push_back(
-            fmt::format("last_comm_buffer_size={}", std::max(1.0, std::round(first))));
-        return;
-    }
+                      std::vector<std::string>& notes) {
     if (!request.explicit_cap_sets_first || !request.first_bucket ||
-        typed_mib(*request.first_bucket) == mib || wrapper.place == SettingPlace::xla) {
+        typed_mib(*request.first_bucket) == mib) {
         return;
     }
     const double first = typed_mib(*request.first_bucket);
@@ -191,11 +174,9 @@ WrapperSetting wrapper_setting(SettingPlace place, const SyncRequest& request,
     const double advised = *pytorch.best.value;
     const double mib = cap_mib(*wrapper, advised, pytorch.same_plan);
     setting.mib = mib;
-    const double typed =
-        place == SettingPlace::xla ? std::floor(mib * static_cast<double>(bytes_per_mib)) : mib;
     std::vector<std::string> arguments{
-        fmt::format("{0}{1}{0}{2}{3}", wrapper->quote, wrapper->key, wrapper->assignment, typed)};
-    add_first_bucket(*wrapper, request, mib, arguments, setting.notes);
+        fmt::format("{0}{1}{0}{2}{3}", wrapper->quote, wrapper->key, wrapper->assignment, mib)};
+    add_first_bucket(*wrapper, request, mib, setting.notes);
     add_others(*wrapper, request, arguments, setting.notes);
     setting.typed = fmt::format(fmt::runtime(wrapper->call),
                                 fmt::to_string(fmt::join(arguments, wrapper->separator)));

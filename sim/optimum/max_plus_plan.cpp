@@ -9,15 +9,44 @@
 namespace bucketwise {
 namespace {
 
-using max_plus::applied;
-using max_plus::composed;
 using max_plus::Matrix;
 using max_plus::never;
-using max_plus::sum;
 using max_plus::Vector;
 
-// Rows and columns of what is launched. In what finishes it, the third is always 0: what a moment
-// is no earlier than, whatever went before.
+// Moments and times are never negative, so a negative sum comes from `never`.
+constexpr std::int64_t sum(std::int64_t a, std::int64_t b) {
+    return a + b < 0 ? never : a + b;
+}
+
+Vector applied(const Matrix& matrix, const Vector& to) {
+    Vector result{};
+    for (std::size_t row = 0; row < result.size(); ++row) {
+        result[row] = std::max(
+            {sum(matrix[row][0], to[0]), sum(matrix[row][1], to[1]), sum(matrix[row][2], to[2])});
+    }
+    return result;
+}
+
+// First `first`, then `then`.
+Matrix composed(const Matrix& then, const Matrix& first) {
+    Matrix result{};
+    for (std::size_t row = 0; row < result.size(); ++row) {
+        for (std::size_t column = 0; column < result.size(); ++column) {
+            result[row][column] =
+                std::max({sum(then[row][0], first[0][column]), sum(then[row][1], first[1][column]),
+                          sum(then[row][2], first[2][column])});
+        }
+    }
+    return result;
+}
+
+// Whether no entry of `a` is later than that of `b` by more than `but_for`.
+bool none_later(const Vector& a, const Vector& b, std::int64_t but_for) {
+    return a[0] <= b[0] + but_for && a[1] <= b[1] + but_for && a[2] <= b[2] + but_for;
+}
+
+// Rows and columns of a launch. In Label::finishing the third stands for 0: a lower bound of the
+// moment, whatever went before.
 constexpr std::size_t host = 0;
 constexpr std::size_t device = 1;
 constexpr std::size_t network = 2;
@@ -25,20 +54,19 @@ constexpr std::size_t constant = 2;
 
 constexpr std::int64_t whenever = std::numeric_limits<std::int64_t>::max() / 4;
 
-// More edges than these are computed again whenever they are wanted.
-constexpr std::size_t most_gradients_to_keep_edges = 1000;  // of 160 bytes, 80 MB
+// Longer lines compute their edges again at each use: an edge takes 160 bytes, these 80 MB.
+constexpr std::size_t most_gradients_to_keep_edges = 1000;
 
-// The labels that a cut may have; steps as users describe them have a few. The more cuts there are,
-// the fewer, so that the time stays within seconds.
+// The most labels of a cut; usual steps have a few. More cuts allow fewer labels each, which keeps
+// the search within seconds.
 std::size_t most_labels(std::size_t cuts) {
     constexpr std::size_t of_all_cuts = 60'000;
     return std::clamp<std::size_t>(of_all_cuts / cuts, 12, 300);
 }
 
-// Who waits for whom.
 enum class Coupling : std::uint8_t { host_is_device, device_for_host, none };
 
-// The engine's advance() and issue() as a matrix. A wait is for the collective launched last.
+// The engine's advance() and issue() as a matrix. A wait refers to the last launched collective.
 Matrix matrix_of(const Instruction& instruction, Duration collective, Coupling coupling) {
     const bool host_is_device = coupling == Coupling::host_is_device;
     const std::int64_t issuing = instruction.host.count();
@@ -85,7 +113,7 @@ MaxPlusPlanner::MaxPlusPlanner(const StepInput& input, const SyncSettings& sync,
     builder_.launch_unused_map();
     has_map_ = !buffer_.instructions.empty();
     launch_map_ = emitted();
-    // Waiting is issuing and, apart from this, not being earlier than the end of the collective.
+    // Edge::end_to_host and end_to_device hold the wait for the collective's end; issuing remains.
     builder_.wait_for(0);
     buffer_.instructions.back().kind = InstructionKind::optimizer;
     wait_ = emitted();
@@ -93,7 +121,7 @@ MaxPlusPlanner::MaxPlusPlanner(const StepInput& input, const SyncSettings& sync,
     optimizer_ = emitted();
 }
 
-// What the builder has emitted since the last time.
+// The builder's instructions since the last call.
 Matrix MaxPlusPlanner::emitted() {
     const Coupling coupling = buffer_.host_is_device ? Coupling::host_is_device
                               : starts_idle_         ? Coupling::device_for_host
@@ -105,7 +133,7 @@ Matrix MaxPlusPlanner::emitted() {
         const bool launches = instruction.kind == InstructionKind::launch;
         launched += launches ? 1 : 0;
         invariant(instruction.kind != InstructionKind::wait || subject + 1 == launched,
-                  "in backward, only what was launched last is waited for");
+                  "backward waits for the last launched collective only");
         const Duration time = launches ? buffer_.collectives[subject].time : Duration{0};
         matrix = composed(matrix_of(instruction, time, coupling), matrix);
     }
@@ -132,31 +160,34 @@ void MaxPlusPlanner::walk_backward(const RankProgress& start) {
     for (std::size_t point = to_point_.size() - 1; point-- > 0;) {
         after_point_[point] = composed(after_point_[point + 1], to_point_[point + 1]);
     }
-    earliest_.push_back({host_time(start).count(), start.device.count(), never});
+    const Duration host_done = starts_idle_ ? start.host : start.host - far_ahead;
+    earliest_.push_back({host_done.count(), start.device.count(), never});
     for (std::size_t point = 1; point < to_point_.size(); ++point) {
         earliest_.push_back(applied(to_point_[point], earliest_.back()));
     }
 }
 
+// When both host and device have reached a launch.
 std::int64_t MaxPlusPlanner::begins(const Vector& moments) const {
     return starts_idle_ ? std::max(moments[host], moments[device]) : moments[device];
 }
 
+// The end of a step whose host and device end at these moments.
 std::int64_t MaxPlusPlanner::end_of(const Vector& moments) const {
     return starts_idle_ ? moments[device] : std::max(moments[host], moments[device]);
 }
 
-// Where the last bucket before the cut goes out.
+// The point at which the last bucket before the cut goes out.
 std::size_t MaxPlusPlanner::point_of(std::size_t cut) const {
     return cut == 0                                            ? 0
            : sync_.policy.launch == LaunchRule::after_backward ? line_.size() + 1
                                                                : line_.ready_count(cut);
 }
 
-// The edges of all buckets that begin there, by length. A gradient joins at the end of the bucket,
-// or at its beginning where gradients join backwards.
-void MaxPlusPlanner::compute_edges(std::size_t begin, std::vector<Edge>& edges) {
-    edges.clear();
+// The edges of all buckets that begin there, by length. A gradient joins the bucket at its end, or
+// at its beginning on a line that joins backwards.
+std::vector<MaxPlusPlanner::Edge> MaxPlusPlanner::computed_edges(std::size_t begin) {
+    std::vector<Edge> edges;
     Matrix gathering = max_plus::identity;
     Matrix returning = max_plus::identity;
     const auto joined = [&](const Matrix& all, const Matrix& one) {
@@ -182,36 +213,32 @@ void MaxPlusPlanner::compute_edges(std::size_t begin, std::vector<Edge>& edges) 
         edge.end_to_device = sum(after_wait[device][device], placing);
         edges.push_back(edge);
     }
+    return edges;
 }
 
 const std::vector<MaxPlusPlanner::Edge>& MaxPlusPlanner::edges_from(std::size_t begin) {
     if (kept_edges_.empty()) {
-        compute_edges(begin, edges_);
-        return edges_;
+        return edges_ = computed_edges(begin);
     }
     if (kept_edges_[begin].empty()) {
-        compute_edges(begin, kept_edges_[begin]);
+        kept_edges_[begin] = computed_edges(begin);
     }
     return kept_edges_[begin];
 }
 
 // --- what can still be in time ---
 
+// Deadlines of the network at each cut for a step below the limit, assuming that only the network
+// delays anything and that every bucket goes out as early as without other buckets.
 void MaxPlusPlanner::set_limit(Duration limit) {
-    set_latest(origin_ + limit.count() - 1);
-}
-
-// The last moment at which the network can be free at each cut for the step to end by `latest`,
-// were nothing but the network to wait for, and every bucket as early as without other buckets.
-void MaxPlusPlanner::set_latest(std::int64_t latest) {
-    latest_ = latest;
+    latest_ = origin_ + limit.count() - 1;
     tails_.assign(line_.size() + 1, whenever);
     deadlines_.assign(line_.size() + 1, never);
     most_issuing_.assign(line_.size() + 1, 0);
     most_issuing_.back() = launch_map_[host][host] + wait_[host][host] + optimizer_[host][host];
     tails_.back() = sum(optimizer_[device][device], has_map_ ? wait_[device][device] : 0);
     deadlines_.back() =
-        has_map_ ? latest - optimizer_[device][device] - launch_map_[network][network] : whenever;
+        has_map_ ? latest_ - optimizer_[device][device] - launch_map_[network][network] : whenever;
     for (std::size_t begin = line_.size(); begin-- > 0;) {
         const std::vector<Edge>& edges = edges_from(begin);
         for (std::size_t i = 0; i < edges.size(); ++i) {
@@ -243,20 +270,8 @@ bool MaxPlusPlanner::hopeless(const Edge& edge, std::size_t begin, std::size_t e
 
 // --- labels ---
 
-MaxPlusPlanner::Label MaxPlusPlanner::first_label() const {
-    Label label;
-    label.now = earliest_.front();
-    return label;
-}
-
-void MaxPlusPlanner::walk(Label& label, std::size_t from_point, std::size_t to_point) const {
-    for (std::size_t point = from_point; point < to_point; ++point) {
-        label.now = applied(to_point_[point + 1], label.now);
-    }
-}
-
-// Host and device once all buckets before the cut are finished and, after the last one, all the
-// step is; before it, in no way that the label could continue are they earlier.
+// Host and device after the buckets before the cut are finished, and at the last cut after the
+// whole step. At an earlier cut no continuation of the label has earlier ones.
 Vector MaxPlusPlanner::after_finishing(const Label& label, std::size_t cut) const {
     Vector moments = applied(after_point_[point_of(cut)], label.now);
     if (cut < line_.size()) {
@@ -274,23 +289,18 @@ Vector MaxPlusPlanner::after_finishing(const Label& label, std::size_t cut) cons
     return applied(optimizer_, moments);
 }
 
-// After backward the label also finishes the bucket whose all-reduce ends then.
-void MaxPlusPlanner::finish(Label& label, const Edge& edge, std::int64_t ends) {
-    label.finishing = composed(edge.finish, label.finishing);
-    std::int64_t& host_done = label.finishing[host][constant];
-    std::int64_t& device_done = label.finishing[device][constant];
-    host_done = std::max(host_done, sum(ends, edge.end_to_host));
-    device_done = std::max(device_done, sum(ends, edge.end_to_device));
-}
-
-// The label that stands where the bucket is full launches it. False where that cannot be in time.
+// Launches a full bucket from the label at its point. False if that cannot be in time.
 bool MaxPlusPlanner::launch(Label& label, const Edge& edge, std::size_t end) const {
     label.now = applied(edge.launch, label.now);
     const std::int64_t ends = label.now[network];
     if (ends > latest_end(edge, end)) {
         return false;
     }
-    finish(label, edge, ends);
+    label.finishing = composed(edge.finish, label.finishing);
+    std::int64_t& host_done = label.finishing[host][constant];
+    std::int64_t& device_done = label.finishing[device][constant];
+    host_done = std::max(host_done, sum(ends, edge.end_to_host));
+    device_done = std::max(device_done, sum(ends, edge.end_to_device));
     const Vector least = after_finishing(label, end);
     if (end == line_.size()) {
         return end_of(least) <= latest_;
@@ -298,10 +308,10 @@ bool MaxPlusPlanner::launch(Label& label, const Edge& edge, std::size_t end) con
     if (std::max(sum(least[device], tails_[end]), end_of(least)) > latest_) {
         return false;
     }
-    // No label is changed by saying that moments are no earlier than they can be, but labels that
-    // differ only in what never counts become equal.
-    label.finishing[host][constant] = least[host];
-    label.finishing[device][constant] = least[device];
+    // Raising moments to their lower bounds changes no result, but makes labels equal that differ
+    // only in what never counts.
+    host_done = least[host];
+    device_done = least[device];
     drop_host(label, end);
     if (!exchanges_) {
         label.now[network] = std::max(label.now[network], begins(earliest_[point_of(end + 1)]));
@@ -309,8 +319,8 @@ bool MaxPlusPlanner::launch(Label& label, const Edge& edge, std::size_t end) con
     return true;
 }
 
-// A host that will have issued all that is left by the time the device gets there holds nothing up
-// any more: without it, labels that differ in it only become equal.
+// A host that issues everything left before the device gets there delays nothing. Dropping it makes
+// labels equal that differ only in the host.
 void MaxPlusPlanner::drop_host(Label& label, std::size_t cut) const {
     if (buffer_.host_is_device || label.now[host] == never) {
         return;
@@ -326,21 +336,16 @@ void MaxPlusPlanner::drop_host(Label& label, std::size_t cut) const {
 
 void MaxPlusPlanner::insert(std::size_t cut, const Label& label, Ties ties) {
     std::vector<Label>& front = labels_[cut];
-    const auto no_later = [&](const Label& a, const Label& b) {
-        return max_plus::none_later(a.now, b.now, negligible_) &&
-               max_plus::none_later(a.finishing[host], b.finishing[host], negligible_) &&
-               max_plus::none_later(a.finishing[device], b.finishing[device], negligible_);
-    };
     const auto dominates = [&](const Label& a, const Label& b) {
-        return no_later(a, b) && (ties == Ties::any || a.buckets <= b.buckets);
+        return none_later(a.now, b.now, negligible_) &&
+               none_later(a.finishing[host], b.finishing[host], negligible_) &&
+               none_later(a.finishing[device], b.finishing[device], negligible_) &&
+               (ties == Ties::any || a.buckets <= b.buckets);
     };
-    if (std::any_of(front.begin(), front.end(),
-                    [&](const Label& other) { return dominates(other, label); })) {
+    if (std::ranges::any_of(front, [&](const Label& other) { return dominates(other, label); })) {
         return;
     }
-    front.erase(std::remove_if(front.begin(), front.end(),
-                               [&](const Label& other) { return dominates(label, other); }),
-                front.end());
+    std::erase_if(front, [&](const Label& other) { return dominates(label, other); });
     front.push_back(label);
     too_many_labels_ = too_many_labels_ || front.size() > most_labels(labels_.size());
 }
@@ -363,7 +368,9 @@ void MaxPlusPlanner::extend(std::size_t begin, Ties ties) {
         ++here.buckets;
         std::size_t point = point_of(begin);
         for (const std::size_t end : ends) {
-            walk(here, std::exchange(point, point_of(end)), point_of(end));
+            for (const std::size_t goal = point_of(end); point < goal; ++point) {
+                here.now = applied(to_point_[point + 1], here.now);
+            }
             Label there = here;
             if (launch(there, edges[end - begin - 1], end)) {
                 insert(end, there, ties);
@@ -375,7 +382,7 @@ void MaxPlusPlanner::extend(std::size_t begin, Ties ties) {
 CutStep MaxPlusPlanner::traced(std::size_t index) const {
     CutStep result;
     const Label* label = &labels_.back()[index];
-    result.step = step_of(end_of(after_finishing(*label, line_.size())));
+    result.step = Duration{end_of(after_finishing(*label, line_.size())) - origin_};
     for (std::size_t cut = line_.size(); cut > 0;) {
         result.cuts.push_back(cut);
         cut = label->parent_cut;
@@ -388,7 +395,7 @@ CutStep MaxPlusPlanner::traced(std::size_t index) const {
 std::optional<CutStep> MaxPlusPlanner::best_of_labels(Ties ties,
                                                       const std::function<void(double)>& progress) {
     labels_.assign(line_.size() + 1, {});
-    labels_.front().push_back(first_label());
+    labels_.front().push_back({.now = earliest_.front()});
     too_many_labels_ = false;
     const bool exact = negligible_ == 0;
     for (std::size_t begin = 0; begin < line_.size(); ++begin) {
@@ -409,10 +416,10 @@ std::optional<CutStep> MaxPlusPlanner::best_of_labels(Ties ties,
     return best;
 }
 
-// Counting buckets only once the shortest step is known, as then few labels are left to count for.
+// The first pass finds the shortest step; the second, which then has few labels, counts buckets.
 //
-// No piece of a step makes more of a delay than it is, so standing for a label that is earlier by
-// that little costs as much in the end, and at each cut at most once.
+// No piece of a step enlarges a delay. A label that replaces one earlier by a negligible time
+// therefore costs at most that time, once at each cut.
 std::optional<CutStep> MaxPlusPlanner::best_below(Duration limit,
                                                   const std::function<void(double)>& progress) {
     set_limit(limit);
@@ -431,63 +438,7 @@ std::optional<CutStep> MaxPlusPlanner::best_below(Duration limit,
     set_limit(fastest->step + Duration{1});
     const auto fewest =
         best_of_labels(Ties::fewest_buckets, [&](double done) { progress((1 + done) / 2); });
-    return fewest ? fewest : without_needless_cuts(*fastest);
-}
-
-// One after another, for as long as the step is not longer.
-CutStep MaxPlusPlanner::without_needless_cuts(CutStep plan) {
-    const auto dropped_one = [&] {
-        for (std::size_t i = plan.cuts.size() - 1; i-- > 0;) {
-            Cuts fewer = plan.cuts;
-            fewer.erase(fewer.begin() + static_cast<std::ptrdiff_t>(i));
-            const std::size_t begin = i == 0 ? 0 : fewer[i - 1];
-            if (fewer[i] <= line_.longest_end(begin) && step_below_limit(fewer)) {
-                plan.cuts = std::move(fewer);
-                return true;
-            }
-        }
-        return false;
-    };
-    while (dropped_one()) {
-    }
-    return plan;
-}
-
-std::optional<Duration> MaxPlusPlanner::step_below_limit(const Cuts& cuts) {
-    Label label = first_label();
-    std::size_t begin = 0;
-    for (const std::size_t end : cuts) {
-        const Edge& edge = edges_from(begin)[end - begin - 1];
-        if (!line_.keeps_order(begin, end)) {
-            return std::nullopt;
-        }
-        walk(label, point_of(begin), point_of(end));
-        if (!launch(label, edge, end)) {
-            return std::nullopt;
-        }
-        begin = end;
-    }
-    return step_of(end_of(after_finishing(label, line_.size())));
-}
-
-Duration MaxPlusPlanner::bound_after(const LaunchedBuckets& launched) {
-    const Duration too_late = step_of(latest_ + 1);
-    Label label = first_label();
-    std::size_t begin = 0;
-    for (std::size_t i = 0; i < launched.cuts.size(); ++i) {
-        const std::size_t end = launched.cuts[i];
-        const Edge& edge = edges_from(begin)[end - begin - 1];
-        const std::int64_t ends = launched.ends[i].count();
-        if (ends > latest_end(edge, end)) {
-            return too_late;
-        }
-        finish(label, edge, ends);
-        label.now = {host_time({.host = launched.host}).count(), launched.device.count(), ends};
-        begin = end;
-    }
-    const Vector least = after_finishing(label, begin);
-    const std::int64_t device_ends = sum(least[device], begin < line_.size() ? tails_[begin] : 0);
-    return step_of(std::max(device_ends, end_of(least)));
+    return fewest ? fewest : fastest;
 }
 
 Duration MaxPlusPlanner::earliest_launch(std::size_t cut) const {
@@ -501,47 +452,13 @@ Duration MaxPlusPlanner::earliest_sent(std::size_t count) const {
 
 Duration MaxPlusPlanner::step_after(Duration network_ends) const {
     const std::int64_t computed = applied(after_point_.front(), earliest_.front())[device];
-    return step_of(sum(std::max(network_ends.count(), computed), optimizer_[device][device]));
-}
-
-Duration MaxPlusPlanner::collective_time(std::size_t begin, std::size_t end) {
-    const auto first = static_cast<std::size_t>(line_.gradient(begin));
-    return collective_time(input_.workload.gradients[first].dtype, line_.bytes(begin, end));
+    return Duration{sum(std::max(network_ends.count(), computed), optimizer_[device][device]) -
+                    origin_};
 }
 
 Duration MaxPlusPlanner::collective_time(DType dtype, Bytes size) {
     builder_.send({{}, dtype, size}, 0);
     return Duration{emitted()[network][network]};
-}
-
-// --- bounds ---
-
-Duration MaxPlusPlanner::bound_in_any_order() {
-    std::vector<std::int64_t> done(line_.size() + 1, whenever);
-    done.front() = never;
-    for (std::size_t begin = 0; begin < line_.size(); ++begin) {
-        std::size_t end = begin;
-        for (const Edge& edge : edges_from(begin)) {
-            // No later for a later end, which the argument needs; with gathering it might be.
-            const std::int64_t first = begins(earliest_[line_.least_ready_count(++end)]);
-            const std::int64_t starts = std::max(done[begin], first);
-            done[end] = std::min(done[end], starts + edge.launch[network][network]);
-        }
-    }
-    return step_after(Duration{done.back()});
-}
-
-Duration MaxPlusPlanner::least_communication() {
-    std::vector<std::int64_t> least(line_.size() + 1, whenever);
-    least.front() = 0;
-    for (std::size_t begin = 0; begin < line_.size(); ++begin) {
-        std::size_t end = begin;
-        for (const Edge& edge : edges_from(begin)) {
-            ++end;
-            least[end] = std::min(least[end], least[begin] + edge.launch[network][network]);
-        }
-    }
-    return Duration{least.back() + (has_map_ ? launch_map_[network][network] : 0)};
 }
 
 }  // namespace bucketwise

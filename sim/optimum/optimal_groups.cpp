@@ -8,6 +8,7 @@
 
 #include "sim/base/invariant.h"
 #include "sim/base/transformed.h"
+#include "sim/optimum/cut_search.h"
 #include "sim/sharding/modules.h"
 
 namespace bucketwise {
@@ -16,9 +17,7 @@ namespace {
 constexpr int most_evaluations = 1500;
 constexpr std::size_t most_starts = 3;
 
-// Whether a group ends with each block but the last.
-using BlockEnds = std::vector<bool>;
-
+// Groups are pieces of the line of blocks.
 class GroupSearch {
   public:
     GroupSearch(const Scenario& scenario, const ShardedInput& input, const Progress& progress)
@@ -30,18 +29,13 @@ class GroupSearch {
     [[nodiscard]] bool has_blocks() const { return blocks_.size() > 1; }
 
     void climb_from(std::int64_t together) {
-        BlockEnds cuts = cuts_of(together);
-        consider(cuts);
-        for (bool improved = true; improved && evaluations_ < most_evaluations;) {
-            improved = false;
-            for (const BlockEnds& next : neighbours(cuts)) {
-                if (evaluations_ < most_evaluations && consider(next)) {
-                    cuts = next;
-                    improved = true;
-                    break;
-                }
-            }
+        Cuts cuts;
+        for (const std::vector<std::string>& group : grouped_blocks(blocks_, together)) {
+            cuts.push_back((cuts.empty() ? 0 : cuts.back()) + group.size());
         }
+        const CutSearch search{blocks_.size(), [&](std::size_t begin) { return list_end(begin); },
+                               [&](const Cuts& tried) { return step_of(tried); }};
+        search.climb(std::move(cuts));
     }
 
     [[nodiscard]] std::optional<OptimalGroups> best() const {
@@ -49,79 +43,52 @@ class GroupSearch {
     }
 
   private:
-    [[nodiscard]] bool must_cut(std::size_t after) const {
-        return grouped_blocks({blocks_[after], blocks_[after + 1]}, 2).size() == 2;
+    // The end of the list that the block is in.
+    [[nodiscard]] std::size_t list_end(std::size_t begin) const {
+        const std::vector<std::string> rest(blocks_.begin() + static_cast<std::ptrdiff_t>(begin),
+                                            blocks_.end());
+        return begin + grouped_blocks(rest, std::ssize(rest)).front().size();
     }
 
-    [[nodiscard]] BlockEnds cuts_of(std::int64_t together) const {
-        BlockEnds cuts;
-        for (const std::vector<std::string>& group : grouped_blocks(blocks_, together)) {
-            cuts.insert(cuts.end(), group.size() - 1, false);
-            cuts.push_back(true);
+    // Empty for groups that do not fit, and after too many evaluations.
+    std::optional<Duration> step_of(const Cuts& cuts) {
+        if (const auto known = known_.find(cuts); known != known_.end()) {
+            return known->second;
         }
-        cuts.pop_back();
-        return cuts;
-    }
-
-    // One boundary more, less, or one block further.
-    [[nodiscard]] std::vector<BlockEnds> neighbours(const BlockEnds& cuts) const {
-        std::vector<BlockEnds> all;
-        for (std::size_t i = 0; i < cuts.size(); ++i) {
-            if (must_cut(i)) {
-                continue;
-            }
-            BlockEnds next = cuts;
-            next[i] = !next[i];
-            all.push_back(next);
-            for (const std::size_t other : {i - 1, i + 1}) {
-                if (other < cuts.size() && cuts[i] && !cuts[other]) {
-                    BlockEnds moved = next;
-                    moved[other] = true;
-                    all.push_back(std::move(moved));
-                }
-            }
-        }
-        return all;
-    }
-
-    // Whether it is the best so far.
-    bool consider(const BlockEnds& cuts) {
-        if (const auto [known, is_new] = known_.try_emplace(cuts, true); !is_new) {
-            return false;
+        if (evaluations_ >= most_evaluations) {
+            return std::nullopt;
         }
         ++evaluations_;
         progress_(static_cast<double>(evaluations_) / most_evaluations);
         ShardedInput other = input_;
-        other.request.groups = groups_of(cuts);
+        other.request.groups.clear();
+        auto block = blocks_.begin();
+        for (const std::size_t end : cuts) {
+            const auto past = blocks_.begin() + static_cast<std::ptrdiff_t>(end);
+            other.request.groups.emplace_back(block, past);
+            block = past;
+        }
         ShardedEvaluation found = evaluate_sharded(scenario_, other);
-        const bool is_better = found.memory.fits() && (!best_ || found.step() < best_->step());
-        if (is_better) {
-            best_ = std::move(found);
-        }
-        return is_better;
-    }
-
-    [[nodiscard]] std::vector<std::vector<std::string>> groups_of(const BlockEnds& cuts) const {
-        std::vector<std::vector<std::string>> groups{{blocks_.front()}};
-        for (std::size_t i = 0; i < cuts.size(); ++i) {
-            if (cuts[i]) {
-                groups.emplace_back();
+        std::optional<Duration>& step = known_[cuts];
+        if (found.memory.fits()) {
+            step = found.step();
+            if (!best_ || found.step() < best_->step()) {
+                best_ = std::move(found);
             }
-            groups.back().push_back(blocks_[i + 1]);
         }
-        return groups;
+        return step;
     }
 
     const Scenario& scenario_;
     const ShardedInput& input_;
     const Progress& progress_;
     std::vector<std::string> blocks_;
-    std::map<BlockEnds, bool> known_;
+    std::map<Cuts, std::optional<Duration>> known_;
     std::optional<ShardedEvaluation> best_;
     int evaluations_ = 0;
 };
 
-// Layers together of the fastest even groupings that fit, with the advised knobs.
+// Layers per group of the fastest even groupings that fit, with the advised knobs.
 std::vector<std::int64_t> starts(const ShardedPrediction& prediction) {
     std::vector<const ShardedEvaluation*> rows;
     for (const ShardedEvaluation& row : prediction.sweep) {

@@ -1,5 +1,4 @@
-// The best grouping of blocks that a search finds, groups of different sizes allowed, within so
-// much memory.
+// The best grouping of blocks that a search finds within the memory, with groups of any sizes.
 #pragma once
 
 #include <optional>
@@ -12,14 +11,14 @@ namespace bucketwise {
 
 struct OptimalGroups {
     ShardedEvaluation evaluation;  // its request lists groups
-    int evaluations = 0;           // simulated on the way
+    int evaluations = 0;           // simulated by the search
     bool operator==(const OptimalGroups&) const = default;
 };
 
-// Starts at each even grouping of the prediction that fits and is among the best, and moves, adds
-// and takes away single boundaries for as long as that makes the step shorter, with the advised
-// prefetching and resharding. Blocks of different lists do not share a group. None: the model has
-// no blocks, or no even grouping fits. Precondition (asserted): fsdp or hsdp.
+// Hill climbing (sim/optimum/cut_search.h) from the prediction's three fastest even groupings that
+// fit, with the advised prefetching and resharding. Blocks of different lists do not share a group.
+// Empty for a model without blocks, and where no even grouping fits. Precondition (asserted): fsdp
+// or hsdp.
 std::optional<OptimalGroups> optimal_groups(const Scenario& scenario, const ShardedInput& input,
                                             const ShardedPrediction& prediction,
                                             const Progress& progress);

@@ -30,18 +30,16 @@ enum class SettingPlace : std::uint8_t {
     fairseq,
     lightning,
     mmengine,
-    paddle,
     ray_train,
     torchtitan,
-    transformers,
-    xla
+    transformers
 };
 
 template <>
-inline constexpr auto names_of<SettingPlace> = names(
-    "pytorch_ddp", "megatron_lm", "megatron_distributed_optimizer", "deepspeed_zero1",
-    "deepspeed_zero2", "horovod", "accelerate", "axolotl", "composer", "detectron2", "fairseq",
-    "lightning", "mmengine", "paddle", "ray_train", "torchtitan", "transformers", "xla");
+inline constexpr auto names_of<SettingPlace> =
+    names("pytorch_ddp", "megatron_lm", "megatron_distributed_optimizer", "deepspeed_zero1",
+          "deepspeed_zero2", "horovod", "accelerate", "axolotl", "composer", "detectron2",
+          "fairseq", "lightning", "mmengine", "ray_train", "torchtitan", "transformers");
 
 template <>
 inline constexpr std::array other_names_of<SettingPlace>{

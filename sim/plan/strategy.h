@@ -115,7 +115,7 @@ struct StreamPasses {
 struct FrameworkSync {
     CollectiveKind reduction = CollectiveKind::all_reduce;  // of a bucket
     std::optional<DType> reduced_as = {};  // the dtype of buckets; none: their gradients' dtype
-    bool adds_into_bucket = false;         // copies in add to what is there
+    bool adds_into_bucket = false;         // copies in add to the bucket
     // On the compute stream, before a bucket goes out: half a pass over it, with the host waiting
     // for the result, and a whole pass.
     bool checks_at_launch = false;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 
 namespace bucketwise {
 namespace {
@@ -15,9 +16,9 @@ void draw_segment(Segment& segment, double first, double second) {
                               std::sqrt(1 - errors.correlation * errors.correlation) * second;
     const double latency_us = to_us(segment.latency) + errors.latency_us * first;
     const double gb_per_s = to_gb_per_s(segment.bandwidth);
-    // A fit that leaves more than a factor of e open says nothing, and no more than that is drawn.
+    // A relative error above a factor of e carries no information; the draw is limited to it.
     const double relative_error = std::min(errors.bandwidth_gb_per_s / gb_per_s, 1.0);
-    // As wide as the files may say they are.
+    // The limits of the file format.
     constexpr double longest_latency_us = 1e6;
     segment.latency = duration_from_us(std::clamp(latency_us, 0.0, longest_latency_us));
     segment.bandwidth = bandwidth_from_gb_per_s(
@@ -39,55 +40,41 @@ std::size_t segments_of(const LinkParameters& link) {
     return count;
 }
 
-using Next = std::vector<double>::const_iterator;
-
-void draw(LinkParameters& link, const LinkDeviates& deviates, Next& next) {
+void draw(LinkParameters& link, const LinkDeviates& deviates, double sign, std::size_t& next) {
     for_each_segment(link, [&](Segment& segment) {
-        const double first = *next++;
-        draw_segment(segment, first, *next++);
+        draw_segment(segment, sign * deviates[next], sign * deviates[next + 1]);
+        next += 2;
     });
     constexpr double longest_us = 1e6;
+    const std::size_t own = deviates.size() - 3;
     for_each_interference(link, [&](InterferenceSegment& segment) {
         const InterferenceErrors errors = segment.errors.value_or(InterferenceErrors{});
         Interference& slowdown = segment.slowdown;
-        slowdown.compute_slowdown_ppm = drawn_slowdown(slowdown.compute_slowdown_ppm,
-                                                       errors.compute_slowdown, deviates.compute);
+        slowdown.compute_slowdown_ppm = drawn_slowdown(
+            slowdown.compute_slowdown_ppm, errors.compute_slowdown, sign * deviates[own]);
         slowdown.communication_slowdown_ppm =
             drawn_slowdown(slowdown.communication_slowdown_ppm, errors.communication_slowdown,
-                           deviates.communication);
-        slowdown.start_delay = duration_from_us(
-            std::clamp(to_us(slowdown.start_delay) + errors.start_delay_us * deviates.start_delay,
-                       0.0, longest_us));
+                           sign * deviates[own + 1]);
+        const double later_us = errors.start_delay_us * (sign * deviates[own + 2]);
+        slowdown.start_delay =
+            duration_from_us(std::clamp(to_us(slowdown.start_delay) + later_us, 0.0, longest_us));
     });
     for (LinkParameters& tier : link.tiers) {
-        draw(tier, deviates, next);
+        draw(tier, deviates, sign, next);
     }
 }
 
 }  // namespace
 
 LinkDeviates drawn_deviates(const LinkParameters& link, Normal& normal) {
-    LinkDeviates deviates{.segments = std::vector<double>(2 * segments_of(link))};
-    for (double& one : deviates.segments) {
-        one = normal();
-    }
-    deviates.compute = normal();
-    deviates.communication = normal();
-    deviates.start_delay = normal();
+    LinkDeviates deviates(2 * segments_of(link) + 3);
+    std::ranges::generate(deviates, std::ref(normal));
     return deviates;
 }
 
-LinkDeviates opposite(LinkDeviates deviates) {
-    for (double& one : deviates.segments) {
-        one = -one;
-    }
-    return {std::move(deviates.segments), -deviates.compute, -deviates.communication,
-            -deviates.start_delay};
-}
-
-LinkParameters drawn_link(LinkParameters link, const LinkDeviates& deviates) {
-    Next next = deviates.segments.begin();
-    draw(link, deviates, next);
+LinkParameters drawn_link(LinkParameters link, const LinkDeviates& deviates, double sign) {
+    std::size_t next = 0;
+    draw(link, deviates, sign, next);
     return link;
 }
 

@@ -1,4 +1,4 @@
-// A link's parameters, drawn from what its fit leaves open.
+// A link's parameters, drawn from the errors of its fit.
 #pragma once
 
 #include <vector>
@@ -8,27 +8,22 @@
 
 namespace bucketwise {
 
-// In standard errors: two for each segment, the tiers' after the link's own, and three for the
-// interference, as what is wrong with it is wrong at every size.
-struct LinkDeviates {
-    std::vector<double> segments;
-    double compute = 0;
-    double communication = 0;
-    double start_delay = 0;
-};
+// In standard errors: two for each segment, the tiers' after the link's own, and three for
+// interference (of compute, communication and start delay), whose error is the same at every size.
+using LinkDeviates = std::vector<double>;
 
 LinkDeviates drawn_deviates(const LinkParameters& link, Normal& normal);
-LinkDeviates opposite(LinkDeviates deviates);
 
-// Normal, those of a segment jointly, cut off at what they may be (latency 0, slowdown 1); a
-// bandwidth's logarithm is, so that it stays above zero. Without errors nothing changes.
-LinkParameters drawn_link(LinkParameters link, const LinkDeviates& deviates);
+// Normal, jointly for a segment, and cut off at the limits of a link (latency 0, slowdown 1); for
+// bandwidths the logarithm is normal, so that they stay positive. No errors, no change. `sign` -1
+// gives the opposite draw.
+LinkParameters drawn_link(LinkParameters link, const LinkDeviates& deviates, double sign = 1);
 
-// Whether any was fitted: segments, of tiers too, and the link's own interference.
+// Whether a fit gave errors: of segments, also of tiers; of the link's own interference.
 bool has_segment_errors(const LinkParameters& link);
 bool has_interference_errors(const LinkParameters& link);
 
-// The same with an error of interference where it has none: this share of what it is beyond 1.
+// With an error of interference where the link states none: this share of its excess over 1.
 LinkParameters with_declared_errors(LinkParameters link, double share);
 
 }  // namespace bucketwise

@@ -12,13 +12,13 @@
 namespace bucketwise {
 namespace {
 
-// What one step draws, whatever its plan.
+// The draw of one step, for every plan.
 struct Draw {
     std::vector<double> forward;  // factor of each operation
     std::vector<double> backward;
     std::vector<RankClass> classes;
     double optimizer = 1;
-    std::vector<double> collectives;  // factor of the k-th of the closing part
+    std::vector<double> collectives;  // factor of the k-th collective of the closing part
 };
 
 class DrawnSteps {
@@ -64,8 +64,7 @@ class DrawnSteps {
     }
 
   private:
-    // No draw of the step can last longer: deviates lie within 4 sigmas, and the slowest rank's
-    // within 40.
+    // An upper bound of all draws: deviates lie within 4 sigmas, the slowest rank's within 40.
     void check(const Program& closing) const {
         const double computing = (1 + 4 * variation_.compute_spread) *
                                  (1 + 4 * variation_.operation_spread) *
@@ -113,13 +112,13 @@ class DrawnSteps {
     Normal normal_;
     StepBeforeClosing before_;
     std::vector<Program> closings_;   // by choice
-    std::vector<RunningLoop> loops_;  // likewise, where a step does not start from idle
+    std::vector<RunningLoop> loops_;  // by choice, if steps do not start from idle
     std::size_t most_collectives_ = 0;
     Draw draw_;
     Program program_;
 };
 
-// The least, of those alike the one at `preferred`.
+// The least; of equal ones preferably the one at `preferred`.
 std::size_t least(const std::vector<PercentileRow>& rows, Duration StepPercentiles::*percentile,
                   std::size_t preferred) {
     for (std::size_t i = 0; i < rows.size(); ++i) {

@@ -1,6 +1,6 @@
-// Percentiles of single steps under what varies from step to step: computing, operations,
-// collectives, ranks, stragglers. Nothing is drawn here of what a fit leaves open
-// (sim/predict/confidence.h); these are the steps of one machine, as it is described.
+// Percentiles of single steps under the variation from step to step: computing, operations,
+// collectives, ranks, stragglers. Errors of a fit are not drawn here (sim/predict/confidence.h);
+// the steps are those of the described machine.
 #pragma once
 
 #include <cstdint>
@@ -21,11 +21,11 @@ struct StepPercentiles {
     bool operator==(const StepPercentiles&) const = default;
 };
 
-// By choice: ways to synchronise that differ in their bucket plans only. Every draw is the same
-// step for all of them: how long each operation takes, which rank is slowest, and the k-th
-// collective's deviation. Drawn from the seed in `input`: the same input gives the same answer. The
-// accumulated micro-steps of one step vary alike. The percentile q of n steps is the one at rank q
-// (n - 1), rounded. Throws InputError when a drawn step could last longer than longest_duration.
+// By choice; choices differ only in their bucket plans. All share each draw: the time of each
+// operation, the slowest rank, and the k-th collective's deviation. Draws come from the seed in
+// `input`: the same input gives the same answer. The accumulated micro-steps of a step vary alike.
+// The percentile q of n steps is the one at rank q (n - 1), rounded. Throws InputError if a drawn
+// step could last longer than longest_duration.
 std::vector<StepPercentiles> percentiles_of(const StepInput& input,
                                             const std::vector<SyncSettings>& choices,
                                             std::int64_t draws);
@@ -36,11 +36,11 @@ struct PercentileRow {
     bool operator==(const PercentileRow&) const = default;
 };
 
-// A prediction's caps that matter, thinned out if they are many, and the framework's default.
+// The rows of a prediction that matter (rows_that_matter), and the framework's default.
 struct PercentileTable {
     std::int64_t draws = 0;
     std::vector<PercentileRow> rows;  // by rising cap; the default last
-    // Indices into rows: the prediction's choice, and, each percentile on its own, the least.
+    // Indices into rows: the prediction's choice, and the least of each percentile.
     std::size_t chosen = 0;
     std::size_t best_p50 = 0;
     std::size_t best_p99 = 0;

@@ -46,7 +46,7 @@ std::vector<Evaluation> evaluate_every_plan(Evaluator& evaluator, double growth,
     walk_plans(evaluator.least_cap(), growth, [&](Bytes cap) {
         BucketPlan plan = evaluator.plan(cap);
         progress(std::min(std::log(static_cast<double>(cap.count)) / full, 1.0));
-        // A bucket that fills with the last gradient is no other plan than one left open.
+        // A last bucket that is full and one that is left open are the same plan.
         const CapRange same = plan.same_plan;
         if (!sweep.empty() && plan.is_same_step(last)) {
             sweep.back().same_plan.highest = same.highest;
@@ -71,12 +71,12 @@ bool cannot_be_told(const Evaluation& evaluation) {
     return evaluation.confidence && !evaluation.confidence->regret.told_from_best;
 }
 
-// Also when the parameters are too uncertain to tell.
+// Also if the parameters are too uncertain to tell.
 bool within_plateau(const Evaluation& evaluation, Duration fastest) {
     return within_plateau(evaluation.times.step(), fastest) || cannot_be_told(evaluation);
 }
 
-// Consecutive caps whose steps are within the tolerance of the fastest.
+// Consecutive caps with steps within the tolerance of the fastest.
 struct Run {
     std::size_t first = 0;
     std::size_t last = 0;
@@ -94,8 +94,8 @@ double width_of(const std::vector<Evaluation>& sweep, const Run& run) {
     return cap_of(sweep[run.last]) - cap_of(sweep[run.first]);
 }
 
-// Whether each row is within the plateau. A row whose confidence was not asked for lies there too
-// if the nearest rows on both sides whose was cannot be told from the best, nor its step from
+// Whether each row is within the plateau. A row without a confidence is, too, if the nearest rows
+// with one on both sides are statistically indistinguishable from the best, and its step is from
 // theirs.
 std::vector<char> plateau_rows(const std::vector<Evaluation>& sweep, Duration fastest) {
     std::vector<char> within;
@@ -135,8 +135,8 @@ std::vector<Run> runs_within_plateau(const std::vector<Evaluation>& sweep, Durat
     return runs;
 }
 
-// Among the caps of a run whose step is exactly the fastest, the one that is shortest to type in
-// the middle half of the run, where a neighbour is no slower; else the one nearest to the middle.
+// The cap, among those of a run with exactly the fastest step, that is shortest to type in the
+// middle half of the run, where neighbours are no slower; otherwise the nearest to the middle.
 std::optional<std::size_t> most_robust(const std::vector<Evaluation>& sweep, const Run& run,
                                        Duration fastest) {
     const double middle = (cap_of(sweep[run.first]) + cap_of(sweep[run.last])) / 2;
@@ -163,8 +163,7 @@ Duration fastest_step(const std::vector<Evaluation>& sweep) {
     return std::ranges::min_element(sweep, {}, &Evaluation::step)->step();
 }
 
-// Of rising `rows`, if they are more than `most`, one of each stretch of caps: the one that is
-// shortest to type.
+// At most `most` of the rising `rows`: in each stretch of caps the one that is shortest to type.
 std::vector<std::size_t> thinned(const std::vector<Evaluation>& sweep,
                                  std::vector<std::size_t> rows, std::size_t most) {
     if (rows.size() <= most) {
@@ -187,7 +186,7 @@ std::vector<std::size_t> thinned(const std::vector<Evaluation>& sweep,
     return kept;
 }
 
-// The fastest row, the ends, and of those close to the fastest so many.
+// The fastest row, the ends, and up to 12 rows close to the fastest.
 std::set<std::size_t> rows_to_be_sure_of(const std::vector<Evaluation>& sweep) {
     const auto fastest = static_cast<std::size_t>(
         std::ranges::min_element(sweep, {}, &Evaluation::step) - sweep.begin());
@@ -223,7 +222,7 @@ void add_confidence(const StepInput& input, const SyncRequest& request, Predicti
     }
 }
 
-// The fastest step; where several caps tie, one that is furthest from where the step gets slower.
+// The fastest step; of equal ones the cap furthest from slower steps.
 void choose_best(Prediction& prediction) {
     const std::vector<Evaluation>& sweep = prediction.sweep;
     const Duration fastest = fastest_step(sweep);
@@ -248,7 +247,7 @@ void choose_best(Prediction& prediction) {
     }
 }
 
-// Whether naming a cap is expected to gain too little.
+// Whether the expected gain of naming a cap is too small.
 bool keeps_default(const Prediction& prediction) {
     const Evaluation& chosen = prediction.chosen();
     const Evaluation& left = prediction.default_cap;
@@ -258,7 +257,7 @@ bool keeps_default(const Prediction& prediction) {
                : within_plateau(left.step(), chosen.step());
 }
 
-// Of a strategy that does not overlap as DDP does: the same step with DDP and its default caps.
+// The step with DDP and its default caps, for strategies that do not overlap as DDP does.
 std::optional<Evaluation> step_with_ddp(const StepInput& input, const SyncRequest& request) {
     if (is_ddp(request.strategy) || !settings_for(request).communicates || input.group.ranks < 2) {
         return std::nullopt;
@@ -299,7 +298,7 @@ void note_pieces(const Evaluator& evaluator, Prediction& prediction) {
         advised->pieces, at_default->pieces));
 }
 
-// All-reduces of sizes that the link was not measured with.
+// Notes all-reduces of sizes outside the link's measurement.
 void note_extrapolation(const StepInput& input, Prediction& prediction) {
     const Provenance& from = input.link.provenance;
     if (!from.smallest_message || !from.largest_message) {
@@ -428,7 +427,7 @@ Prediction predict(const StepInput& input, const SyncRequest& request,
 
 namespace {
 
-// Of ties the one that is shortest to type.
+// Equal steps: the cap that is shortest to type.
 Cap fastest_cap(Evaluator& evaluator, const std::vector<Evaluation>& sweep) {
     std::optional<std::pair<Duration, int>> least;
     Cap fastest = sweep.front().cap;

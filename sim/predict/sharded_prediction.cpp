@@ -20,17 +20,14 @@ StepLoop loop_of_sharded(const ShardedInput& input) {
     return loop_of(input.step, sync);
 }
 
-// The step's parts, and what it is if others are free.
+// The parts of a sharded step.
 class ShardedParts {
   public:
     ShardedParts(const ShardedInput& input, const ShardPlan& plan)
-        : before_(parts_before(input, plan, memory_)) {
-        const bool is_only = input.step.step.accumulation == 1;
-        ShardedProgram closing = build_sharded_micro_step(
-            input, plan, is_only ? MicroStepPlace::only : MicroStepPlace::last, memory_);
-        memory_.go_on_with(closing.memory);
-        closing_ = std::move(closing.program);
-    }
+        : before_(parts_before(input, plan)),
+          closing_(built(
+              input, plan,
+              input.step.step.accumulation == 1 ? MicroStepPlace::only : MicroStepPlace::last)) {}
 
     [[nodiscard]] StepTimes times() const { return StepToClose(before_).closed_by(closing_); }
     [[nodiscard]] Duration step_with(const ProgramChange& change) const {
@@ -43,23 +40,16 @@ class ShardedParts {
     [[nodiscard]] const ShardedMemory& memory() const { return memory_; }
 
   private:
-    static StepBeforeClosing parts_before(const ShardedInput& input, const ShardPlan& plan,
-                                          ShardedMemory& memory) {
+    Program built(const ShardedInput& input, const ShardPlan& plan, MicroStepPlace place) {
+        ShardedProgram part = build_sharded_micro_step(input, plan, place, memory_);
+        memory_.go_on_with(part.memory);
+        return std::move(part.program);
+    }
+
+    StepBeforeClosing parts_before(const ShardedInput& input, const ShardPlan& plan) {
         const std::int64_t before = input.step.step.accumulation - 1;
-        Program first;
-        Program following;
-        if (before > 0) {
-            ShardedProgram built =
-                build_sharded_micro_step(input, plan, MicroStepPlace::first, memory);
-            memory.go_on_with(built.memory);
-            first = std::move(built.program);
-        }
-        if (before > 1) {
-            ShardedProgram built =
-                build_sharded_micro_step(input, plan, MicroStepPlace::middle, memory);
-            memory.go_on_with(built.memory);
-            following = std::move(built.program);
-        }
+        Program first = before > 0 ? built(input, plan, MicroStepPlace::first) : Program{};
+        Program following = before > 1 ? built(input, plan, MicroStepPlace::middle) : Program{};
         return {loop_of_sharded(input), input.step.classes, std::move(first), std::move(following),
                 before};
     }
@@ -83,8 +73,8 @@ Bytes largest_gather_of(const ShardPlan& plan) {
 
 enum class Spacing : std::uint8_t { quarters, doubled };
 
-// So many layers together, and all: each number up to eight, then those that a quarter more or less
-// would not tell from; or powers of two.
+// Numbers of layers per group: all up to eight, then rising by a quarter, or powers of two; then
+// all layers, and 0 for none.
 std::vector<std::int64_t> layers_to_try(std::int64_t blocks, Spacing spacing) {
     constexpr std::int64_t all_up_to = 8;
     const auto further = [&](std::int64_t n) {
@@ -114,7 +104,7 @@ void add_groupings(const ShardingRequest& base, std::int64_t blocks, Spacing spa
     }
 }
 
-// DeepSpeed's knobs, each by factors around its default; its own first.
+// DeepSpeed's knobs, each by factors around its default; the scenario's own first.
 std::vector<ShardingRequest> zero3_settings_to_try(const ShardingRequest& base) {
     std::vector<ShardingRequest> requests{base};
     for (const std::int64_t prefetch : {0, 5'000'000, 50'000'000, 200'000'000, 500'000'000}) {
@@ -131,10 +121,9 @@ std::vector<ShardingRequest> zero3_settings_to_try(const ShardingRequest& base) 
     return requests;
 }
 
-// What a user may choose without changing what is computed. Of prefetching only what can make a
-// difference: where each collective blocks the host, it is whether all-gathers do.
-// Of so many operations that a sweep of all knobs would take minutes only the grouping is tried,
-// and few of them.
+// Settings that do not change the computation. Prefetching matters only where collectives do not
+// block the host; where they do, asynchronous all-gathers matter. A sweep of all knobs with this
+// many operations would take minutes, so only a few groupings are tried.
 constexpr std::size_t most_operations_for_all = 5'000;
 
 std::vector<ShardingRequest> settings_to_try(const ShardedInput& input, std::int64_t blocks) {
@@ -178,7 +167,7 @@ bool gives_the_same(const ShardedEvaluation& a, const ShardedEvaluation& b) {
     return a.times == b.times && a.memory == b.memory && a.groups == b.groups;
 }
 
-// What cannot be told from an earlier one, which asks for less, is left out.
+// Leaves out rows with the same results as an earlier row, which asks for less.
 void add_unless_known(ShardedEvaluation row, std::vector<ShardedEvaluation>& sweep) {
     const bool known = std::ranges::any_of(
         sweep, [&](const ShardedEvaluation& other) { return gives_the_same(other, row); });
@@ -197,8 +186,8 @@ std::vector<std::size_t> rows_by_memory(const std::vector<ShardedEvaluation>& sw
     return rows;
 }
 
-// Among steps that cannot be told from the fastest the one that holds least, to a hundredth; among
-// those the one with the fewest knobs turned.
+// Steps within the tolerance of the fastest come first, by least memory to a hundredth, then by the
+// fewest knobs turned.
 std::tuple<bool, double, int, Duration> rank_of(const ShardedEvaluation& row, Duration fastest) {
     constexpr double as_much = 1.01;
     const bool is_choice =
@@ -253,16 +242,15 @@ Binding binding_of(const ShardedInput& input, const ShardPlan& plan) {
 ShardedEvaluation evaluate_sharded(const Scenario& scenario, const ShardedInput& input) {
     const ShardPlan plan = make_shard_plan(input);
     const ShardedParts parts(input, plan);
-    ShardedEvaluation evaluation;
-    evaluation.request = input.request;
-    evaluation.groups = plan.groups.size();
-    evaluation.largest_gather = largest_gather_of(plan);
-    evaluation.times = parts.times();
-    evaluation.communication = parts.communication();
-    evaluation.exposed = evaluation.step() - parts.step_with(with_free_communication);
-    evaluation.sharded = parts.memory();
-    evaluation.memory = memory_need(scenario, parts.memory());
-    return evaluation;
+    const StepTimes times = parts.times();
+    return {.request = input.request,
+            .groups = plan.groups.size(),
+            .largest_gather = largest_gather_of(plan),
+            .times = times,
+            .communication = parts.communication(),
+            .exposed = times.step() - parts.step_with(with_free_communication),
+            .memory = memory_need(scenario, parts.memory()),
+            .sharded = parts.memory()};
 }
 
 ShardedPrediction predict_sharded(const Scenario& scenario, const ShardedInput& input,

@@ -13,7 +13,7 @@ std::int64_t updating_ranks(const Scenario& scenario) {
     return scenario.sharding ? shard_group_of(scenario).ranks : 1;
 }
 
-// A measured optimizer updates one part of so many before, and one of so many after.
+// A measured optimizer updates one of `before` parts before, and one of `after` parts after.
 void scale_optimizer(std::int64_t before, std::int64_t after, Scenario& scenario) {
     if (auto* measured = std::get_if<Duration>(&scenario.step.optimizer)) {
         *measured = scaled(*measured, static_cast<double>(before) / static_cast<double>(after));
@@ -47,26 +47,22 @@ StrategyRow replicated_row(const Scenario& scenario) {
     const Prediction prediction = predict(input, scenario.sync, {}, [](double) {});
     const Evaluation& best = prediction.advised();
     const MemoryNeed memory = memory_need(scenario);
-    StrategyRow row;
-    row.cap = best.cap.size();
-    row.step = best.step();
-    row.exposed = best.exposed;
-    row.memory = memory.most();
-    row.fits = memory.fits();
-    return row;
+    return {.cap = best.cap.size(),
+            .step = best.step(),
+            .exposed = best.exposed,
+            .memory = memory.most(),
+            .fits = memory.fits()};
 }
 
 StrategyRow sharded_row(const Scenario& scenario) {
     const ShardedPrediction prediction =
         predict_sharded(scenario, sharded_input(scenario), [](double) {});
     const ShardedEvaluation& best = prediction.advised();
-    StrategyRow row;
-    row.sharding = best.request;
-    row.step = best.step();
-    row.exposed = best.exposed;
-    row.memory = best.peak();
-    row.fits = best.memory.fits();
-    return row;
+    return {.sharding = best.request,
+            .step = best.step(),
+            .exposed = best.exposed,
+            .memory = best.peak(),
+            .fits = best.memory.fits()};
 }
 
 }  // namespace

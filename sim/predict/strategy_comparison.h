@@ -1,4 +1,4 @@
-// The same step with several strategies: which is the fastest, and which the fastest that fits.
+// The step with several strategies: the fastest, and the fastest that fits.
 #pragma once
 
 #include <cstdint>
@@ -24,15 +24,15 @@ struct StrategyRow {
     std::optional<ShardingRequest> sharding = {};  // the best of the others
     Duration step{0};
     Duration exposed{0};
-    Bytes memory;
+    Bytes memory = {};
     bool fits = true;  // for all that is known
     bool operator==(const StrategyRow&) const = default;
 };
 
-// Each with its best setting, in the order asked for. Of a scenario that shards by hand-made groups
-// the others get those groups, too. Its optimizer_ms is that of the scenario's own strategy: one
-// that updates p times as much takes p times as long. Throws InputError as predict(), and where a
-// strategy cannot be had on the scenario's ranks.
+// Each strategy with its best setting, in the order given. Groups listed in the scenario apply to
+// all sharded strategies. optimizer_ms is that of the scenario's own strategy: a strategy that
+// updates p times as much takes p times as long. Throws InputError as predict(), and for a strategy
+// that is impossible on the scenario's ranks.
 std::vector<StrategyRow> compare_strategies(const Scenario& scenario,
                                             const std::vector<ComparedStrategy>& strategies);
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
+#include <regex>
 #include <string_view>
 #include <utility>
 
@@ -21,7 +21,7 @@ namespace {
 
 constexpr std::int64_t most_points = 1'000'000'000'000'000;
 
-// Whether one names the other or a place within it.
+// Whether a pointer is equal to the other or within it.
 bool overlap(const std::string& a, const std::string& b) {
     const std::string& shorter = a.size() < b.size() ? a : b;
     const std::string& longer = a.size() < b.size() ? b : a;
@@ -29,21 +29,10 @@ bool overlap(const std::string& a, const std::string& b) {
            (longer.size() == shorter.size() || longer[shorter.size()] == '/');
 }
 
-// "/a/b" is a and b. Escapes stay: no key of a scenario has any.
-std::vector<std::string_view> parts_of(std::string_view pointer) {
-    std::vector<std::string_view> parts;
-    while (!pointer.empty() && pointer.front() == '/') {
-        pointer.remove_prefix(1);
-        const std::size_t end = std::min(pointer.find('/'), pointer.size());
-        parts.push_back(pointer.substr(0, end));
-        pointer.remove_prefix(end);
-    }
-    return parts;
-}
-
-bool is_within(const std::string& pointer, std::string_view section) {
-    const std::vector<std::string_view> parts = parts_of(pointer);
-    return !parts.empty() && parts.front() == section;
+bool is_within(std::string_view pointer, std::string_view section) {
+    const std::string_view rest = pointer.substr(std::min<std::size_t>(1, pointer.size()));
+    return rest.starts_with(section) &&
+           (rest.size() == section.size() || rest[section.size()] == '/');
 }
 
 std::int64_t read_link_value(const LinkCost& cost, const JsonPlace& place) {
@@ -72,38 +61,28 @@ bool names_link_file(const Json& document) {
 }  // namespace
 
 std::optional<LinkCost> link_cost_at(const std::string& pointer) {
-    std::vector<std::string_view> parts = parts_of(pointer);
-    if (parts.size() < 3 || parts[0] != "cluster" || parts[1] != "link") {
+    static const std::regex form(
+        "/cluster/link(?:/(intra|inter))?/"
+        "(?:segments/([0-9]{1,9})/)?(latency|bandwidth|launch|meeting|message)_(us|gb_per_s)");
+    std::smatch parts;
+    if (!std::regex_match(pointer, parts, form)) {
         return std::nullopt;
     }
-    parts.erase(parts.begin(), parts.begin() + 2);
+    using Kind = LinkCost::Kind;
+    constexpr std::array<std::string_view, 5> kinds{"latency", "bandwidth", "launch", "meeting",
+                                                    "message"};
     LinkCost cost;
-    if (parts.front() == "intra" || parts.front() == "inter") {
-        cost.tier = parts.front() == "intra" ? 0 : 1;
-        parts.erase(parts.begin());
+    cost.kind = static_cast<Kind>(std::ranges::find(kinds, parts[3].str()) - kinds.begin());
+    const bool in_segment = cost.kind == Kind::latency || cost.kind == Kind::bandwidth;
+    if (in_segment != parts[2].matched ||
+        (cost.kind == Kind::bandwidth) != (parts[4].str() == "gb_per_s")) {
+        return std::nullopt;
     }
-    if (parts.size() == 3 && parts[0] == "segments") {
-        const char* const end = parts[1].data() + parts[1].size();
-        const auto [last, error] = std::from_chars(parts[1].data(), end, cost.segment);
-        const bool is_latency = parts[2] == "latency_us";
-        if (error != std::errc{} || last != end ||
-            (!is_latency && parts[2] != "bandwidth_gb_per_s")) {
-            return std::nullopt;
-        }
-        cost.kind = is_latency ? LinkCost::Kind::latency : LinkCost::Kind::bandwidth;
-        return cost;
+    if (parts[1].matched) {
+        cost.tier = parts[1].str() == "intra" ? 0 : 1;
     }
-    constexpr std::array<std::pair<std::string_view, LinkCost::Kind>, 3> fixed{
-        {{"launch_us", LinkCost::Kind::launch},
-         {"meeting_us", LinkCost::Kind::meeting},
-         {"message_us", LinkCost::Kind::message}}};
-    for (const auto& [key, kind] : fixed) {
-        if (parts.size() == 1 && parts.front() == key) {
-            cost.kind = kind;
-            return cost;
-        }
-    }
-    return std::nullopt;
+    cost.segment = in_segment ? std::stoul(parts[2].str()) : 0;
+    return cost;
 }
 
 Grid::Grid(std::vector<VariedKey> keys) : keys_(std::move(keys)) {
@@ -150,11 +129,8 @@ std::string Grid::text_of(std::int64_t point) const {
 PlannedStep::PlannedStep(const StepInput& input, const SyncRequest& request)
     : cap_(cap_of(request)),
       before_(input, settings_for(request)),
-      classes_(input.classes),
-      copy_bandwidth_(input.copy_bandwidth),
-      copy_fixed_(input.copy_fixed),
-      host_issue_(input.link.host_issue),
-      host_wait_(input.link.host_wait),
+      copies_(input.copy_bandwidth, input.copy_fixed),
+      host_(input.link.host_issue, input.link.host_wait),
       ranks_(input.group.ranks),
       exchanges_statistics_(request.batch_norm != BatchNormSync::local) {
     const SyncSettings sync = settings_for(request);
@@ -162,16 +138,17 @@ PlannedStep::PlannedStep(const StepInput& input, const SyncRequest& request)
     buckets_ = std::count_if(closing_.collectives.begin(), closing_.collectives.end(),
                              [](const Collective& c) { return c.bucket.has_value(); });
     const Program free = with_free_communication(closing_);
-    closing_seconds_ = largest_slowdown(classes_) * longest_possible_seconds(free);
+    closing_seconds_ = largest_slowdown(before_.classes()) * longest_possible_seconds(free);
     check_length();
     const StepBeforeClosing before_if_free = before_.changed(with_free_communication);
     if_free_ = StepToClose(before_if_free).step_closed_by(free);
 }
 
 bool PlannedStep::fits(const StepInput& input) const {
-    return input.copy_bandwidth == copy_bandwidth_ && input.copy_fixed == copy_fixed_ &&
-           input.link.host_issue == host_issue_ && input.link.host_wait == host_wait_ &&
-           input.classes == classes_ && (input.group.ranks == ranks_ || !exchanges_statistics_);
+    return std::pair(input.copy_bandwidth, input.copy_fixed) == copies_ &&
+           std::pair(input.link.host_issue, input.link.host_wait) == host_ &&
+           input.classes == before_.classes() &&
+           (input.group.ranks == ranks_ || !exchanges_statistics_);
 }
 
 void PlannedStep::set_costs(const StepInput& input) {
@@ -183,7 +160,7 @@ void PlannedStep::set_costs(const StepInput& input) {
 void PlannedStep::check_length() const {
     double seconds = before_.longest_possible_seconds();
     if (disturbs(closing_)) {
-        seconds += largest_slowdown(classes_) * longest_possible_seconds(closing_);
+        seconds += largest_slowdown(before_.classes()) * longest_possible_seconds(closing_);
     } else {
         seconds += closing_seconds_ + std::chrono::duration<double>(time_on_wire(closing_)).count();
     }
@@ -224,7 +201,7 @@ auto WhatIfs::named(std::int64_t point, const Act& act) {
     try {
         return act();
     } catch (const InputError& error) {
-        position_.clear();  // where this was left is nowhere
+        position_.clear();  // an unknown state
         throw InputError(error.file(), error.pointer(), error.expected(),
                          grid_.keys().empty() ? error.got()
                                               : fmt::format("{} (point {}: {})", error.got(), point,

@@ -1,14 +1,14 @@
-// What-ifs: the step at every point of a grid, the cartesian product of values that some keys of a
-// scenario take.
+// The step at every point of a grid: the cartesian product of values of some scenario keys.
 //
 // A point is read and built only as far as it differs from the one before. A link's latencies,
-// bandwidths and fixed costs change what collectives cost and nothing else, so along them a point
-// is one pass over a program that stands.
+// bandwidths and fixed costs change the costs of collectives only, so a point along them is one
+// pass over an existing program.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -23,7 +23,7 @@
 
 namespace bucketwise {
 
-// A key of the scenario, by JSON pointer, and the values it takes.
+// A key of the scenario, by JSON pointer, and its values.
 struct VariedKey {
     std::string pointer;
     std::vector<Json> values;
@@ -33,14 +33,14 @@ struct VariedKey {
 // Points are numbered from 0; the last key changes fastest.
 class Grid {
   public:
-    // Throws InputError for a key without values, the same key twice, a key within another, and
+    // Throws InputError for a key without values, a key that is equal to or within another, and
     // more than 10^15 points.
     explicit Grid(std::vector<VariedKey> keys);
 
     [[nodiscard]] std::int64_t points() const { return points_; }
     [[nodiscard]] const std::vector<VariedKey>& keys() const { return keys_; }
 
-    // Which of its values each key has at a point. `position` is overwritten.
+    // Sets `position` to the index of each key's value at a point.
     void locate(std::int64_t point, std::vector<std::size_t>& position) const;
 
     // "/cluster/ranks=8, /sync/views=true"
@@ -51,10 +51,10 @@ class Grid {
     std::int64_t points_ = 1;
 };
 
-// Which cap each point is simulated with.
+// The cap of each point.
 struct CapChoice {
-    std::optional<Bytes> cap = {};  // none: the scenario's own, or else the framework's default
-    bool best = false;              // the best of all, besides
+    std::optional<Bytes> cap = {};  // empty: the scenario's own, or the framework's default
+    bool best = false;              // also the best of all caps
     bool operator==(const CapChoice&) const = default;
 };
 
@@ -62,21 +62,21 @@ struct WhatIf {
     Cap cap = Cap::none();
     std::int64_t buckets = 0;
     StepTimes times = {};
-    Duration exposed{0};                        // what free communication would save
+    Duration exposed{0};                        // the saving of free communication
     std::optional<Duration> default_step = {};  // with CapChoice::best: at the framework's default
     bool operator==(const WhatIf&) const = default;
 };
 
-// One plan of one step, of which link and ranks may change.
+// One plan of one step with variable link and ranks.
 class PlannedStep {
   public:
     PlannedStep(const StepInput& input, const SyncRequest& request);
 
-    // Whether `input` differs from the one it was built of in the costs of collectives only, as far
-    // as its section cluster goes. Everything else is the same.
+    // Whether `input`, which may differ in its section cluster, differs in the costs of collectives
+    // only.
     [[nodiscard]] bool fits(const StepInput& input) const;
 
-    // Throws InputError when the step could last longer than longest_duration.
+    // Throws InputError if the step could last longer than longest_duration.
     void set_costs(const StepInput& input);
 
     [[nodiscard]] WhatIf simulate() const;
@@ -87,19 +87,16 @@ class PlannedStep {
     Cap cap_;
     StepBeforeClosing before_;
     Program closing_;
-    std::vector<RankClass> classes_;
-    std::optional<BytesPerSecond> copy_bandwidth_;
-    Duration copy_fixed_{0};
-    Duration host_issue_;
-    Duration host_wait_;
+    std::pair<std::optional<BytesPerSecond>, Duration> copies_;
+    std::pair<Duration, Duration> host_;  // to issue and to wait
     std::int64_t ranks_;
-    bool exchanges_statistics_;  // whose messages depend on the number of ranks
+    bool exchanges_statistics_;  // in messages that depend on the number of ranks
     std::int64_t buckets_;
-    double closing_seconds_;  // at most, but for its collectives
-    Duration if_free_;        // the step, were communication free
+    double closing_seconds_;  // upper bound without its collectives
+    Duration if_free_;        // the step with free communication
 };
 
-// A place of a link that only the costs of collectives depend on.
+// A value of a link that changes the costs of collectives only.
 struct LinkCost {
     enum class Kind : std::uint8_t { latency, bandwidth, launch, meeting, message };
     Kind kind = Kind::latency;
@@ -108,21 +105,19 @@ struct LinkCost {
     bool operator==(const LinkCost&) const = default;
 };
 
-// The one that a pointer into a scenario names, if it does.
+// The value that a pointer into a scenario names, if it is one.
 std::optional<LinkCost> link_cost_at(const std::string& pointer);
 
 // Evaluates points of a grid in any order, fastest in rising order. Every thread needs its own.
 class WhatIfs {
   public:
-    // `document` is the scenario file `file`. Throws InputError for values that a link cannot have;
-    // what is wrong with other values is found where they are read.
+    // `document` is the scenario file `file`. Throws InputError for impossible values of a link;
+    // other values are checked when a point is read.
     WhatIfs(Json document, std::string file, FileReader read_file, const Grid& grid,
             const CapChoice& cap);
 
-    // Reads a point's scenario. Throws InputError, with the point, when it is none.
+    // Reads a point's scenario. Both throw InputError, with the point, for an invalid scenario.
     const Scenario& read(std::int64_t point);
-
-    // Throws likewise.
     WhatIf evaluate(std::int64_t point);
 
   private:
@@ -131,7 +126,7 @@ class WhatIfs {
     [[nodiscard]] ScenarioSections changed_sections(const std::vector<std::size_t>& position) const;
     void set_input(const ScenarioSections& changed);
     WhatIf evaluate_here();
-    // What `act` returns; the point is added to what it complains of.
+    // Returns act(); adds the point to its InputError.
     template <typename Act>
     auto named(std::int64_t point, const Act& act);
 
@@ -140,12 +135,12 @@ class WhatIfs {
     FileReader read_file_;
     const Grid& grid_;
     CapChoice cap_;
-    // By key; none where the scenario has to be read again. Values in picoseconds or bytes per
-    // second.
+    // By key; empty if its values need the scenario to be read again. Values in picoseconds or
+    // bytes per second.
     std::vector<std::optional<LinkCost>> link_costs_;
     std::vector<std::vector<std::int64_t>> link_values_;
 
-    std::vector<std::size_t> position_;  // of what follows; empty: not yet read
+    std::vector<std::size_t> position_;  // of the members below; empty: not yet read
     std::vector<std::size_t> next_position_;
     Scenario scenario_;
     StepInput input_;

@@ -1,4 +1,4 @@
-// Adds instructions and collectives to a program: what every step is put together with.
+// Adds instructions and collectives to a program, for steps of every kind.
 #pragma once
 
 #include <algorithm>
@@ -9,10 +9,25 @@
 
 #include "sim/base/units.h"
 #include "sim/link/collective.h"
+#include "sim/plan/strategy.h"
 #include "sim/program/program.h"
 #include "sim/workload/workload.h"
 
 namespace bucketwise {
+
+enum class StepPart : std::uint8_t { opening, micro_step, last_forward, closing };
+
+// The part that the step's first instruction is in.
+inline StepPart first_part(const StepInput& input, const SyncSettings& sync) {
+    const Workload& workload = input.workload;
+    if (sync.broadcasts_buffers && !workload.buffer_groups.empty()) {
+        return StepPart::opening;
+    }
+    if (input.step.accumulation > 1 && !(workload.forward.empty() && workload.backward.empty())) {
+        return StepPart::micro_step;
+    }
+    return workload.forward.empty() ? StepPart::closing : StepPart::last_forward;
+}
 
 class InstructionWriter {
   public:
@@ -21,13 +36,13 @@ class InstructionWriter {
         program_.host_is_device = workload_.host_is_device;
     }
 
-    // What is added next begins the step.
+    // The next instruction begins the step.
     void begin_step() { launches_graph_ = input_.step.graph_launch.has_value(); }
 
   protected:
-    // n updates of equal host and device time, each no earlier than it is launched, end as these
-    // two do: when the device has run all n since it was free, or the last one since it was
-    // launched.
+    // Two instructions for n updates of equal host and device time, each starting after its
+    // launch. Both end when the device has run all n since it was free, or the last one since its
+    // launch.
     void updates() {
         const Duration device = input_.step.optimizer;
         const Duration host = input_.step.optimizer_launch;
@@ -44,7 +59,7 @@ class InstructionWriter {
             device / updates);
     }
 
-    // The optimizer's operations, or else updates of one time.
+    // The optimizer's operations, or updates of one time where there are none.
     void update_parameters() {
         const std::vector<TimedOperation>& operations = input_.step.optimizer_operations;
         for (std::size_t i = 0; i < operations.size(); ++i) {
@@ -56,13 +71,25 @@ class InstructionWriter {
         }
     }
 
-    // A step that starts idle ends when nothing is left of it anywhere.
+    // A step that starts idle ends when every stream is idle.
     void join_side_streams() {
         const auto operations = std::ssize(input_.step.optimizer_operations);
         Instruction join{InstructionKind::optimizer, Phase::optimizer,
                          static_cast<std::int32_t>(std::max<std::int64_t>(operations, 1) - 1)};
         join.order.after = static_cast<std::uint8_t>((2U << workload_.side_streams.size()) - 2);
         program_.instructions.push_back(join);
+    }
+
+    // Adds a collective and its launch.
+    std::int32_t launch(CollectiveKind kind, Phase phase, Bytes bytes,
+                        std::optional<std::int32_t> bucket, const RankGroup& ranks,
+                        const LinkParameters& link) {
+        const auto index = static_cast<std::int32_t>(program_.collectives.size());
+        program_.collectives.push_back({kind, bucket, bytes,
+                                        collective_time(kind, bytes, ranks, link),
+                                        interference_for(kind, link, bytes)});
+        add(InstructionKind::launch, phase, index, link.host_issue, Duration{0});
+        return index;
     }
 
     void wait_in(Phase phase, std::int32_t collective) {
@@ -77,7 +104,7 @@ class InstructionWriter {
         added.order = operation.order;
     }
 
-    // Field by field, in place: whole ones put together elsewhere take a sweep a sixth longer.
+    // Sets fields in place: building instructions elsewhere makes a sweep a sixth slower.
     void add(InstructionKind kind, Phase phase, std::int32_t subject, Duration host,
              Duration device) {
         Instruction& added = program_.instructions.emplace_back();
@@ -93,7 +120,7 @@ class InstructionWriter {
         }
     }
 
-    // Nothing where copies cost nothing.
+    // Adds nothing where copies cost nothing.
     void add_copy(InstructionKind kind, Phase phase, std::int32_t subject, Bytes payload) {
         if (input_.copy_bandwidth) {
             add(kind, phase, subject, workload_.copy_launch, copy_time(payload));
@@ -106,7 +133,7 @@ class InstructionWriter {
     const StepInput& input_;
     const Workload& workload_;
     Program& program_;
-    bool finishing_ = false;  // what is added
+    bool finishing_ = false;  // of instructions that are added
 
   private:
     bool launches_graph_ = false;  // with the next instruction

@@ -1,6 +1,6 @@
-// A program: what one rank's host issues during one training step, in order. Launch rules, copies,
-// comm hooks, accumulation and buffer broadcasts are all decided here, so that the engine only has
-// to execute a list.
+// A program: the instructions that one rank's host issues during one training step, in order. It
+// contains all launch rules, copies, comm hooks, accumulation and buffer broadcasts; the engine
+// executes a list.
 #pragma once
 
 #include <cstdint>
@@ -42,8 +42,8 @@ constexpr bool is_compute(InstructionKind kind) {
     return kind != InstructionKind::launch && kind != InstructionKind::wait;
 }
 
-// Of a launch: that it waits for all that was issued before it on the compute stream; and that it
-// waits for what was there before the program alone.
+// A launch in its place waits for everything issued before it on the compute stream; before_all
+// waits only for everything before the program.
 constexpr std::int32_t in_its_place = -1;
 constexpr std::int32_t before_all = -2;
 
@@ -61,12 +61,11 @@ struct Instruction {
     // CS336's finish_gradient_synchronization.
     bool finishing = false;
     bool host_waits = false;  // the host issues the next one when this one has run
-    // Of operations. What runs beside the compute stream does not compute: it neither slows what is
-    // communicated nor is slowed by it, and is no part of a phase but for what waits for it.
+    // An operation beside the compute stream does not count as computing: no
+    // interference, and no time in a phase except through waits for it.
     StreamOrder order = {};
-    // Of a launch: what it brings is sent from a stream that waits for that instruction, an earlier
-    // one in its place, or for none, whatever the compute stream does, and then takes `device` to
-    // get it ready.
+    // A launch ahead of its place sends from another stream, which waits for that earlier
+    // instruction in its place, or for before_all, and then takes `device` to prepare.
     std::int32_t launched_after = in_its_place;
     bool operator==(const Instruction&) const = default;
 
@@ -75,7 +74,7 @@ struct Instruction {
     }
 };
 
-// BatchNorm's, of an operation of Workload::forward or Workload::backward.
+// BatchNorm's statistics of an operation of Workload::forward or Workload::backward.
 struct StatisticsOf {
     Phase phase = Phase::forward;
     std::int32_t operation = 0;
@@ -83,8 +82,8 @@ struct StatisticsOf {
     bool operator==(const StatisticsOf&) const = default;
 };
 
-// Collectives on one stream follow one another. A second one carries what another communicator
-// does, over links of its own: neither slows the other.
+// Collectives on one stream follow one another. The second stream is another communicator with
+// links of its own: neither slows the other.
 enum class CommunicationStream : std::uint8_t { first, second };
 constexpr std::size_t communication_streams = 2;
 
@@ -96,14 +95,13 @@ struct Collective {
     Duration time{0};  // alone on the link
     Interference interference = {};               // while it is in flight
     std::optional<StatisticsOf> statistics = {};  // waited for where they are launched
-    // From its end until what it brought is in place, on a stream of its own: who waits for it,
-    // waits for that; the next collective does not.
+    // From its end until its result is in place, on a stream of its own. A wait includes it; the
+    // next collective does not.
     Duration placing{0};
-    // Which communication stream carries it, and the one before it, on the other, that it waits
-    // for.
+    // Its stream, and the collective on the other stream that it waits for.
     CommunicationStream stream = CommunicationStream::first;
     std::optional<std::int32_t> follows = {};
-    // Of a sharded step: whose parameters or gradients it moves, as an index of ShardPlan::groups.
+    // The index in ShardPlan::groups of the group whose parameters or gradients it moves.
     std::optional<std::int32_t> group = {};
     bool operator==(const Collective&) const = default;
 };
@@ -118,91 +116,103 @@ struct Program {
 struct StepSettings {
     std::int64_t accumulation = 1;  // micro-steps; only the last one reduces gradients (no_sync)
     Duration optimizer{0};
-    // Host time to launch the optimizer, evenly over its updates, one per gradient.
+    // Host time to launch the optimizer, spread evenly over one update per gradient.
     Duration optimizer_launch{0};
-    std::vector<TimedOperation> optimizer_operations = {};  // instead of both, if there are any
-    // Host time to launch the whole step as one CUDA graph: the first instruction's, and all others
-    // are issued for free. None: each instruction is issued on its own.
+    std::vector<TimedOperation> optimizer_operations = {};  // replace both if not empty
+    // Host time to launch the whole step as one CUDA graph: the first instruction's; the others are
+    // free. Empty: each instruction is issued on its own.
     std::optional<Duration> graph_launch = {};
-    // The host reads back something of every step, a loss or a scale, before it goes on.
+    // The host reads back a loss or a scale in every step before it continues.
     bool sync_each_step = false;
-    std::int64_t launch_queue = 1024;  // launches that the host may be ahead of the device
+    std::int64_t launch_queue = 1024;  // the host's largest lead over the device, in launches
     bool operator==(const StepSettings&) const = default;
 };
 
-// Ranks that are alike among themselves and compute slower than others: forward, backward and
-// optimizer take this many times as long, copies and launches do not.
+// Equal ranks that compute slower than others: forward, backward and optimizer take this many times
+// as long, copies and launches do not.
 struct RankClass {
     std::int64_t ranks = 1;
     double compute_slowdown = 1;
     bool operator==(const RankClass&) const = default;
 };
 
-// Everything about a step but its bucket plan.
+// A step without its bucket plan.
 struct StepInput {
     Workload workload;
     RankGroup group;
     LinkParameters link;
     std::optional<BytesPerSecond> copy_bandwidth;  // payload; none: copies and casts cost nothing
-    Duration copy_fixed{0};                        // of each copy or cast, besides
+    Duration copy_fixed{0};                        // added to each copy or cast
     StepSettings step;
     std::optional<Variation> variation;
-    std::vector<RankClass> classes = {};  // together all ranks; empty: all are alike
+    std::vector<RankClass> classes = {};  // together all ranks; empty: equal ranks
     bool operator==(const StepInput&) const = default;
 };
+
+// Whether a comm hook narrows the bucket.
+inline bool hook_casts(const SyncSettings& sync, const Bucket& bucket) {
+    return sync.comm_hook != CommHook::none &&
+           element_size(bucket.dtype) > element_size(DType::float16);
+}
+// The size of elements of `dtype` held as another.
+inline Bytes size_as(Bytes size, DType dtype, DType other) {
+    return Bytes{size.count / element_size(dtype).count * element_size(other).count};
+}
+inline Bytes bytes_on_wire(const SyncSettings& sync, const Bucket& bucket) {
+    return hook_casts(sync, bucket) ? size_as(bucket.size, bucket.dtype, DType::float16)
+           : sync.framework.reduced_as
+               ? size_as(bucket.size, bucket.dtype, *sync.framework.reduced_as)
+               : bucket.size;
+}
 
 // Whether any operation runs beside the compute stream.
 bool uses_side_streams(const StepInput& input);
 
-// How one step follows another.
 struct StepLoop {
-    bool starts_idle = true;  // host and device have nothing left to do when a step begins
+    bool starts_idle = true;  // host and device are idle when a step begins
     std::int64_t launch_queue = 1024;
-    bool one_launch = false;    // the step is, as a CUDA graph
-    bool host_waits = false;    // for the device, somewhere within the step
-    bool side_streams = false;  // what is left of them when a step ends goes on into the next
+    bool one_launch = false;    // the step is one CUDA graph
+    bool host_waits = false;    // for the device, within the step
+    bool side_streams = false;  // their remaining work continues into the next step
     bool operator==(const StepLoop&) const = default;
 };
 
-// Where the host is the device, every step starts idle, and where the framework's host waits for
-// the gradients, as Horovod's synchronize() does: what is left, the optimizer, is little. It then
-// waits for side streams, too.
+// Steps start idle where the host is the device, and where the framework's host waits for gradients
+// (Horovod's synchronize()): only the short optimizer remains. The host then waits for side
+// streams, too.
 StepLoop loop_of(const StepInput& input, const SyncSettings& sync);
 
-// Whether some collective is launched ahead of its place, or there is a second stream of them.
+// Whether a collective is launched ahead of its place, or uses the second stream.
 bool communicates_beside(const Program& program);
 
-// The same step if communication were free: collectives take no time and disturb nothing. What
-// issuing and copying cost stays.
+// The step with free communication: collectives take no time and disturb nothing; issuing and
+// copying keep their costs.
 Program with_free_communication(Program program);
 
-// The same step on a rank that computes slower.
+// The step on a rank that computes slower.
 Program with_slower_computing(Program program, double slowdown);
 
 // The slowest class's computing; 1 where there are none.
 double largest_slowdown(const std::vector<RankClass>& classes);
 Program on_slowest_rank(Program program, const std::vector<RankClass>& classes);
 
-// One program per class, each of `program` slowed down; the program itself where there is none.
+// `program` slowed down for each class; the program itself without classes.
 std::vector<Program> programs_of_classes(const Program& program,
                                          const std::vector<RankClass>& classes);
 
-// What the program's collectives cost on another link or among other ranks, which change nothing
-// else of it.
+// Sets the costs of collectives on another link or among other ranks, which change nothing else.
 void set_collective_costs(Program& program, const RankGroup& group, const LinkParameters& link);
 
-// The same step if the host issued everything in no time.
+// The step with a host that issues everything in no time.
 Program with_free_launches(Program program);
 
-// The same step if the host did not wait for the device where instructions say so.
+// The step with a host that never waits for the device by an instruction.
 Program without_host_waits(Program program);
 
-// The same step if side streams took nothing but the host's time to issue what they run, and nobody
-// waited for them.
+// The step with side streams that take host time only, and that nothing waits for.
 Program without_side_streams(Program program);
 
-// No execution of the program can take longer, in seconds: everything one after another, slowed
-// down.
+// An upper bound in seconds: everything one after another, slowed down.
 double longest_possible_seconds(const Program& program);
 
 }  // namespace bucketwise

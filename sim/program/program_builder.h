@@ -1,7 +1,6 @@
-// What a host issues, instruction by instruction: the only place where a step is put together.
-// sim/program/step_programs.h asks it for whole parts of a step. The searches of bucket plans in
-// sim/optimum (max_plus_plan, optimal_plan) ask for the pieces of the closing part one by one, as
-// they have no plan yet.
+// Builds a replicated step, instruction by instruction. sim/program/step_programs.h builds whole
+// parts of a step with it; the search of bucket plans in sim/optimum, which has no plan yet, uses
+// the pieces of the closing part.
 #pragma once
 
 #include <algorithm>
@@ -22,43 +21,13 @@
 
 namespace bucketwise {
 
-enum class StepPart : std::uint8_t { opening, micro_step, last_forward, closing };
-
-// The part that the step's first instruction is in.
-inline StepPart first_part(const StepInput& input, const SyncSettings& sync) {
-    const Workload& workload = input.workload;
-    if (sync.broadcasts_buffers && !workload.buffer_groups.empty()) {
-        return StepPart::opening;
-    }
-    if (input.step.accumulation > 1 && !(workload.forward.empty() && workload.backward.empty())) {
-        return StepPart::micro_step;
-    }
-    return workload.forward.empty() ? StepPart::closing : StepPart::last_forward;
-}
-
-// Whether a comm hook narrows the bucket, and what then travels.
-inline bool hook_casts(const SyncSettings& sync, const Bucket& bucket) {
-    return sync.comm_hook != CommHook::none &&
-           element_size(bucket.dtype) > element_size(DType::float16);
-}
-// So many elements of `dtype`, held as another.
-inline Bytes size_as(Bytes size, DType dtype, DType other) {
-    return Bytes{size.count / element_size(dtype).count * element_size(other).count};
-}
-inline Bytes bytes_on_wire(const SyncSettings& sync, const Bucket& bucket) {
-    return hook_casts(sync, bucket) ? size_as(bucket.size, bucket.dtype, DType::float16)
-           : sync.framework.reduced_as
-               ? size_as(bucket.size, bucket.dtype, *sync.framework.reduced_as)
-               : bucket.size;
-}
-
 class ProgramBuilder : public InstructionWriter {
   public:
     ProgramBuilder(const StepInput& input, const SyncSettings& sync, const BucketPlan& plan,
                    Program& program)
         : InstructionWriter(input, program), sync_(sync), plan_(plan) {}
 
-    // What is added next begins this part, and perhaps the step.
+    // The next instruction begins this part, and perhaps the step.
     void begin(StepPart part) {
         if (first_part(input_, sync_) == part) {
             begin_step();
@@ -92,7 +61,7 @@ class ProgramBuilder : public InstructionWriter {
         }
     }
 
-    // Parameters that were gathered in the forward before this one need not be again.
+    // Parameters gathered in an earlier forward need no further gather.
     void stop_gathering() { next_gather_ = plan_.gathers.size(); }
 
     // DDP broadcasts buffers only in a forward that follows a synchronised backward: the first
@@ -116,21 +85,21 @@ class ProgramBuilder : public InstructionWriter {
         exchange_statistics(operation, Phase::backward, i);
     }
 
-    // A gradient has become ready: its copy, unless that waits for the bucket to go out.
+    // The copy of a ready gradient, unless that waits for the bucket to go out.
     void collect(std::int32_t gradient) {
         if (!sync_.copies_at_launch) {
             copy_in(gradient);
         }
     }
 
-    // Its bucket goes out: its copy, if that waited for it.
+    // The copy of a gradient whose bucket goes out, if it waited for that.
     void gather(std::int32_t gradient) {
         if (sync_.copies_at_launch) {
             copy_in(gradient);
         }
     }
 
-    // Once all its gradients are gathered. Of the bucket only dtype and size are looked at.
+    // Sends a bucket after its gradients were gathered. Only dtype and size of the bucket matter.
     void send(const Bucket& bucket, std::size_t index) {
         const FrameworkSync& framework = sync_.framework;
         const Bytes bytes = bytes_on_wire(sync_, bucket);
@@ -162,17 +131,17 @@ class ProgramBuilder : public InstructionWriter {
         }
     }
 
-    // DDP's map of unused parameters, after the last bucket; nothing where there is none.
+    // DDP's map of unused parameters, after the last bucket, where there is one.
     void launch_unused_map() {
         if (sync_.reduces_unused_map) {
             const auto parameters = static_cast<std::int64_t>(workload_.gradients.size());
-            launch(CollectiveKind::all_reduce, Phase::backward, {4 * parameters}, std::nullopt);
+            launch(CollectiveKind::all_reduce, Phase::backward, {4 * parameters});
         }
     }
 
     void wait_for(std::int32_t collective) { wait_in(Phase::backward, collective); }
 
-    // After the wait for its all-reduce; each of its gradients' return_copy() follows.
+    // After the wait for the bucket's all-reduce; return_copy() of each of its gradients follows.
     void receive(const Bucket& bucket, std::size_t index) {
         if (sync_.fused_copies && sync_.copies_back) {
             return add_bucket_copy(InstructionKind::unpack, bucket, index);
@@ -209,7 +178,7 @@ class ProgramBuilder : public InstructionWriter {
     }
 
   private:
-    // Of a sharded optimizer: what each rank has updated.
+    // A sharded optimizer's updated parameters.
     void hand_out_updates() {
         if (!sync_.sharded_optimizer || input_.group.ranks == 1) {
             return;
@@ -221,17 +190,16 @@ class ProgramBuilder : public InstructionWriter {
         const Bytes part = divided(workload_.gradient_bytes(), input_.group.ranks);
         for (std::int64_t rank = 0; rank < input_.group.ranks; ++rank) {
             InstructionWriter::add_copy(InstructionKind::optimizer, Phase::optimizer, 0, part);
-            wait_in(Phase::optimizer,
-                    launch(CollectiveKind::broadcast, Phase::optimizer, part, std::nullopt));
+            wait_in(Phase::optimizer, launch(CollectiveKind::broadcast, Phase::optimizer, part));
             InstructionWriter::add_copy(InstructionKind::optimizer, Phase::optimizer, 0, part);
         }
     }
 
     std::int32_t launch_gather(Phase phase, Bytes size) {
-        return launch(CollectiveKind::all_gather, phase, size, std::nullopt);
+        return launch(CollectiveKind::all_gather, phase, size);
     }
 
-    // What gathers in forward has one gather on its way while it computes with the one before.
+    // A framework that gathers in forward has the next gather in flight while it computes.
     void await_parameters(std::size_t operation) {
         if (!sync_.framework.gathers_in_forward) {
             return;
@@ -253,8 +221,8 @@ class ProgramBuilder : public InstructionWriter {
         }
     }
 
-    // What divides is the copy of each gradient, or else a pass over the bucket: of what a hook has
-    // cast (default_hooks.py), and of what is copied in one (_foreach_copy_ in reducer.cpp).
+    // The copy of each gradient divides; otherwise a pass over the bucket does, after a hook's cast
+    // (default_hooks.py) and after batched copies (_foreach_copy_ in reducer.cpp).
     void pack_divide_and_cast(const Bucket& bucket, std::size_t index) {
         if (sync_.batched_copies && !(index < packed_.size() && packed_[index])) {
             pack_all(bucket, index);
@@ -292,7 +260,7 @@ class ProgramBuilder : public InstructionWriter {
         const std::int32_t collective =
             launch(framework.reduction, Phase::backward, bytes, static_cast<std::int32_t>(index));
         if (sync_.policy.launch == LaunchRule::cycle) {
-            // The framework's own thread issues it.
+            // The framework's own thread launches.
             program_.instructions.back().host = Duration{0};
         }
         if (input_.copy_bandwidth) {
@@ -304,15 +272,14 @@ class ProgramBuilder : public InstructionWriter {
         }
     }
 
-    // On the one communication stream, so that it queues behind buckets, and what follows on the
-    // compute stream waits for both.
+    // On the communication stream behind buckets, so that the compute stream waits for both.
     void exchange_statistics(const TimedOperation& operation, Phase phase, std::size_t index) {
         if (!operation.exchange || !sync_.exchanges_statistics) {
             return;
         }
         const Exchange& exchange = *operation.exchange;
         const std::int32_t collective =
-            launch(exchange.kind, phase, exchange.buffer(input_.group.ranks), std::nullopt);
+            launch(exchange.kind, phase, exchange.buffer(input_.group.ranks));
         program_.collectives.back().statistics = {phase, static_cast<std::int32_t>(index),
                                                   exchange.dtype};
         wait_in(phase, collective);
@@ -340,9 +307,9 @@ class ProgramBuilder : public InstructionWriter {
         launch_on_the_way(workload_.backward.size());
     }
 
-    // The buckets whose place is in this operation, which is then several instructions, or after
-    // the last one, where the device waits, which counts as computing. How much of the operation is
-    // then done.
+    // Launches the buckets that depart within this operation, which becomes several instructions,
+    // or after the last one, where the device's wait counts as computing. Returns how much of the
+    // operation is done.
     Duration launch_on_the_way(std::size_t operation) {
         Duration done{0};
         for (; next_departure_ < plan_.departures.size() &&
@@ -404,7 +371,7 @@ class ProgramBuilder : public InstructionWriter {
         if (bucket == plan_.buckets.size() || --missing_[bucket] > 0) {
             return;
         }
-        // As it is full, whether it goes out now or not.
+        // A full bucket is packed whether or not it goes out now.
         if (sync_.batched_copies) {
             pack_all(plan_.buckets[bucket], bucket);
             packed_[bucket] = true;
@@ -419,8 +386,7 @@ class ProgramBuilder : public InstructionWriter {
         }
     }
 
-    // With a cast, half of a copy's traffic is at the narrower side, so a copy of the mean of both
-    // sizes stands for it. Without one both sizes are the same.
+    // A cast has half of its traffic on the narrower side, like a copy of the mean of both sizes.
     void add_bucket_copy(InstructionKind kind, const Bucket& bucket, std::size_t index) {
         add_copy(kind, static_cast<std::int32_t>(index),
                  {(bucket.size + bytes_on_wire(sync_, bucket)).count / 2});
@@ -431,29 +397,21 @@ class ProgramBuilder : public InstructionWriter {
     }
 
     void copy_in(std::int32_t gradient) {
-        if (sync_.copies_in && !sync_.fused_copies && !sync_.batched_copies &&
-            !goes_where_it_lies(gradient)) {
-            const Gradient& copied = workload_.gradients[static_cast<std::size_t>(gradient)];
-            add_copy(InstructionKind::copy_in, gradient, payload_in(copied));
+        const auto index = static_cast<std::size_t>(gradient);
+        const std::size_t bucket = bucket_of_.empty() ? plan_.buckets.size() : bucket_of_[index];
+        const bool lies_in_place = bucket < plan_.buckets.size() && plan_.buckets[bucket].in_place;
+        if (sync_.copies_in && !sync_.fused_copies && !sync_.batched_copies && !lies_in_place) {
+            add_copy(InstructionKind::copy_in, gradient, payload_in(workload_.gradients[index]));
         }
     }
 
-    // What is copied as another dtype is read as one and written as the other; what is added to is
-    // read, too.
+    // A copy to another dtype reads one and writes the other; adding reads the target, too.
     [[nodiscard]] Bytes payload_in(const Gradient& gradient) const {
         const Bytes size = gradient.size();
         const Bytes held =
             size_as(size, gradient.dtype, sync_.framework.reduced_as.value_or(gradient.dtype));
         const std::int64_t passes_held = sync_.framework.adds_into_bucket ? 2 : 1;
         return {(size + passes_held * held).count / 2};
-    }
-
-    [[nodiscard]] bool goes_where_it_lies(std::int32_t gradient) const {
-        if (bucket_of_.empty()) {
-            return false;
-        }
-        const std::size_t bucket = bucket_of_[static_cast<std::size_t>(gradient)];
-        return bucket < plan_.buckets.size() && plan_.buckets[bucket].in_place;
     }
 
     void launch_bucket(std::size_t index) {
@@ -471,22 +429,16 @@ class ProgramBuilder : public InstructionWriter {
     }
 
     std::int32_t launch(CollectiveKind kind, Phase phase, Bytes bytes,
-                        std::optional<std::int32_t> bucket) {
-        const auto index = static_cast<std::int32_t>(program_.collectives.size());
-        program_.collectives.push_back({kind, bucket, bytes,
-                                        collective_time(kind, bytes, input_.group, input_.link),
-                                        interference_for(kind, input_.link, bytes)});
-        add(InstructionKind::launch, phase, index, input_.link.host_issue, Duration{0});
-        return index;
+                        std::optional<std::int32_t> bucket = {}) {
+        return InstructionWriter::launch(kind, phase, bytes, bucket, input_.group, input_.link);
     }
 
     void broadcast_buffers() {
         for (std::size_t i = 0; i < workload_.buffer_groups.size(); ++i) {
             const BufferGroup& group = workload_.buffer_groups[i];
             const std::int32_t collective =
-                launch(CollectiveKind::broadcast, Phase::forward, group.size, std::nullopt);
-            add(InstructionKind::wait, Phase::forward, collective, input_.link.host_wait,
-                Duration{0});
+                launch(CollectiveKind::broadcast, Phase::forward, group.size);
+            wait_in(Phase::forward, collective);
             if (input_.copy_bandwidth) {
                 add(InstructionKind::copy_buffers, Phase::forward, static_cast<std::int32_t>(i),
                     group.tensors * workload_.copy_launch,
@@ -496,7 +448,7 @@ class ProgramBuilder : public InstructionWriter {
         }
     }
 
-    // PyTorch waits bucket by bucket, in launch order, and copies each back before the next wait.
+    // PyTorch waits for buckets in launch order and copies each back before the next wait.
     void finish_buckets() {
         launch_unused_map();
         for (std::size_t i = first_collective_; i < program_.collectives.size(); ++i) {
@@ -526,7 +478,7 @@ class ProgramBuilder : public InstructionWriter {
 
     const SyncSettings& sync_;
     const BucketPlan& plan_;
-    // By gradient; one more than the last for those beyond a plan's first buckets.
+    // By gradient; the number of buckets for gradients in none of them.
     std::vector<std::size_t> bucket_of_;
     std::vector<std::size_t> missing_;  // by bucket: gradients not yet ready
     std::vector<bool> gone_;            // by bucket

@@ -6,8 +6,8 @@
 namespace bucketwise {
 namespace {
 
-// Gradients stay where they are. What BatchNorm exchanges, it exchanges in every micro-step, as
-// no_sync() does not reach it.
+// Gradients stay where they are. BatchNorm exchanges statistics in every micro-step: no_sync() does
+// not apply to it.
 SyncSettings no_synchronisation(const SyncSettings& sync) {
     SyncSettings settings;
     settings.communicates = false;

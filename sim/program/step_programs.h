@@ -9,22 +9,22 @@
 
 namespace bucketwise {
 
-// The parts of a step, in order. At the end of each but the last nothing is in flight, so they can
-// be simulated one after another, and the first three, which no bucket plan changes unless
-// depends_on_plan() says so, once for all plans.
+// The parts of a step, in order. Nothing is in flight between two parts, so they can be simulated
+// one after another. No bucket plan changes the first three unless depends_on_plan() says so; one
+// simulation then serves all plans.
 Program build_opening(const StepInput& input, const SyncSettings& sync);  // broadcast of buffers
-// Forward and backward of micro-step `number`, from 0, of all but the last. They are all alike, but
-// that the first may be what a CUDA graph begins with, and gather parameters.
+// Forward and backward of micro-step `number`, from 0, before the last. All are equal, except that
+// a CUDA graph can begin with the first, which also gathers parameters.
 Program build_micro_step(const StepInput& input, const SyncSettings& sync, std::int64_t number,
                          const BucketPlan& plan = {});
 Program build_last_forward(const StepInput& input, const SyncSettings& sync,
                            const BucketPlan& plan = {});  // of the last micro-step
 
-// Whether the plan changes what comes before the closing part.
+// Whether the plan changes the parts before the closing part.
 bool depends_on_plan(const StepInput& input, const SyncSettings& sync);
 
-// Backward of the last micro-step, its communication, and the optimizer. `program` is overwritten;
-// its storage is reused.
+// Backward of the last micro-step, its communication, and the optimizer. Overwrites `program` and
+// reuses its storage.
 void build_closing(const StepInput& input, const SyncSettings& sync, const BucketPlan& plan,
                    Program& program);
 

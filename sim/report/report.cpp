@@ -12,6 +12,19 @@ namespace {
 
 constexpr std::size_t longest_typed = 64;  // in one line of the report
 
+constexpr std::size_t widest_line = 110;
+
+// Wraps into lines that are indented by so many spaces.
+std::string indented(const std::string& text, std::size_t spaces) {
+    const std::string margin(spaces, ' ');
+    std::string lines = margin + wrapped(text, widest_line - spaces) + "\n";
+    for (std::size_t end = lines.find('\n'); end + 1 < lines.size();
+         end = lines.find('\n', end + 1)) {
+        lines.insert(end + 1, margin);
+    }
+    return lines;
+}
+
 // Why no cap is better than another, where the reason is plain.
 std::string indifference_reason(const Prediction& prediction) {
     const std::vector<Evaluation>& sweep = prediction.sweep;
@@ -31,7 +44,7 @@ std::string indifference_reason(const Prediction& prediction) {
     if (std::ranges::all_of(sweep, [&](const Evaluation& e) {
             return e.bucket_bytes.size() == best.bucket_bytes.size();
         })) {
-        return ", because all give equally many buckets";
+        return ", because all caps give equally many buckets";
     }
     return "";
 }
@@ -80,11 +93,13 @@ std::string plateau_text(const Prediction& prediction) {
     if (prediction.plateau_low == prediction.plateau_high) {
         return "";
     }
-    return fmt::format(
-        "  Caps of {} to {} are equally good: within {:g} % of the best, or statistically "
-        "indistinguishable.\n",
-        rounded_cap_text(sweep[prediction.plateau_low].cap.size()),
-        rounded_cap_text(sweep[prediction.plateau_high].cap.size()), 100 * plateau_tolerance);
+    return indented(
+        fmt::format(
+            "Caps of {} to {} are equally good: within {:g} % of the best, or statistically "
+            "indistinguishable.",
+            rounded_cap_text(sweep[prediction.plateau_low].cap.size()),
+            rounded_cap_text(sweep[prediction.plateau_high].cap.size()), 100 * plateau_tolerance),
+        2);
 }
 
 // A step that waits for launches gains more from fewer launches than from another cap.
@@ -98,19 +113,6 @@ std::string launch_text(const Prediction& prediction) {
         "save {}.\n  Fewer launches help: a CUDA graph, compiled or fused operations, a larger "
         "batch.\n",
         ms_text(prediction.binding.launch));
-}
-
-constexpr std::size_t widest_line = 110;
-
-// Wraps into lines that are indented by so many spaces.
-std::string indented(const std::string& text, std::size_t spaces) {
-    const std::string margin(spaces, ' ');
-    std::string lines = margin + wrapped(text, widest_line - spaces) + "\n";
-    for (std::size_t end = lines.find('\n'); end + 1 < lines.size();
-         end = lines.find('\n', end + 1)) {
-        lines.insert(end + 1, margin);
-    }
-    return lines;
 }
 
 struct SettingColumns {
@@ -222,7 +224,7 @@ std::string ends_text(const std::string& what, const std::vector<PriorEnd>& ends
     if (text.empty()) {
         return "";
     }
-    text = fmt::format("  {}, a prior, not a measurement:\n", what) + text;
+    text = fmt::format("  {}, not a measurement:\n", what) + text;
     return ends.front().best.cap.is_none()
                ? text
                : text + fmt::format("    at these ends the advice costs {}.\n",
@@ -296,7 +298,7 @@ std::string text_report(const Scenario& scenario, const Prediction& prediction,
     const PredictedVerdict verdict = verdict_of(scenario, prediction);
     std::string text = heading_text(scenario, verdict.text, name_of(scenario.sync.strategy));
     if (has_choice) {
-        text += full ? telling_table(prediction) : short_table(prediction);
+        text += sweep_table(prediction, detail);
         text += full || verdict.advice == Advice::set_cap ? curve(prediction) : "";
     }
     text += '\n';

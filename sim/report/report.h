@@ -1,7 +1,6 @@
 // A prediction as a person reads it.
 #pragma once
 
-#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,9 +12,6 @@
 #include "sim/scenario/scenario.h"
 
 namespace bucketwise {
-
-// The lines that decide, or all.
-enum class Detail : std::uint8_t { brief, full };
 
 // The verdict first, then the caps that matter, the shares that bind the step and, where asked for,
 // the settings to type and the effect of the ends of presets. Caps are withheld with the advice.

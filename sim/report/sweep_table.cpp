@@ -55,43 +55,21 @@ std::string over_text(Duration over, Duration fastest) {
 std::string marks(const Prediction& prediction, std::size_t i) {
     const Evaluation& row = prediction.sweep[i];
     const auto& yours = prediction.configured;
-    return marks_text({{i == prediction.best, prediction.keep_default ? "best to name" : "best"},
+    return marks_text({{i == prediction.best, prediction.keep_default ? "best named" : "best"},
                        {same_plan(row, prediction.default_cap), "default"},
                        {yours && same_plan(row, *yours), "yours"}});
 }
 
-// `exact`: caps as they have to be typed, also in rows without a mark.
-std::string table_of(const Prediction& prediction, const std::vector<std::size_t>& indices,
-                     bool exact) {
-    const Duration fastest = prediction.fastest().step();
-    std::vector<std::vector<std::string>> rows;
-    const auto add = [&](const Evaluation& row, const std::string& mark) {
-        const std::optional<Bytes> cap = row.cap.size();
-        rows.push_back({exact || !mark.empty() ? bucket_cap_text(cap) : rounded_cap_text(cap),
-                        std::to_string(row.bucket_bytes.size()), three_digits(step_ms(row)),
-                        three_digits(to_ms(row.times.backward)), three_digits(to_ms(row.exposed)),
-                        over_text(row.step() - fastest, fastest), mark});
-    };
-    std::string listed;
-    for (const std::size_t i : indices) {
-        const std::string mark = marks(prediction, i);
-        add(prediction.sweep[i], mark);
-        listed += mark;
+// The ends of the sweep, the best and the fastest.
+std::vector<std::size_t> short_rows(const Prediction& prediction) {
+    const auto fastest =
+        static_cast<std::size_t>(std::ranges::min_element(prediction.sweep, {}, &Evaluation::step) -
+                                 prediction.sweep.begin());
+    std::set<std::size_t> rows{0, prediction.best, prediction.sweep.size() - 1};
+    if (prediction.sweep[fastest].step() < prediction.sweep[prediction.best].step()) {
+        rows.insert(fastest);
     }
-    if (listed.find("default") == std::string::npos) {
-        add(prediction.default_cap, "default");
-    }
-    if (prediction.configured && listed.find("yours") == std::string::npos) {
-        add(*prediction.configured, "yours");
-    }
-    return "\n" + text_table({{"bucket cap"},
-                              {"buckets"},
-                              {"step (ms)"},
-                              {"backward (ms)"},
-                              {"exposed (ms)"},
-                              {"over fastest"},
-                              {.heading = "", .left = true}},
-                             rows);
+    return {rows.begin(), rows.end()};
 }
 
 }  // namespace
@@ -155,19 +133,39 @@ std::vector<std::size_t> telling_rows(const Prediction& prediction) {
     return {chosen.begin(), chosen.end()};
 }
 
-std::string short_table(const Prediction& prediction) {
-    const auto fastest =
-        static_cast<std::size_t>(std::ranges::min_element(prediction.sweep, {}, &Evaluation::step) -
-                                 prediction.sweep.begin());
-    std::set<std::size_t> rows{0, prediction.best, prediction.sweep.size() - 1};
-    if (prediction.sweep[fastest].step() < prediction.sweep[prediction.best].step()) {
-        rows.insert(fastest);
+std::string sweep_table(const Prediction& prediction, Detail detail) {
+    const bool exact = detail == Detail::full;
+    const std::vector<std::size_t> indices =
+        exact ? telling_rows(prediction) : short_rows(prediction);
+    const Duration fastest = prediction.fastest().step();
+    std::vector<std::vector<std::string>> rows;
+    const auto add = [&](const std::string& cap, const Evaluation& row, const std::string& mark) {
+        rows.push_back({cap, std::to_string(row.bucket_bytes.size()), three_digits(step_ms(row)),
+                        three_digits(to_ms(row.times.backward)), three_digits(to_ms(row.exposed)),
+                        over_text(row.step() - fastest, fastest), mark});
+    };
+    std::string listed;
+    for (const std::size_t i : indices) {
+        const std::string mark = marks(prediction, i);
+        const std::optional<Bytes> cap = prediction.sweep[i].cap.size();
+        add(exact || !mark.empty() ? bucket_cap_text(cap) : rounded_cap_text(cap),
+            prediction.sweep[i], mark);
+        listed += mark;
     }
-    return table_of(prediction, {rows.begin(), rows.end()}, false);
-}
-
-std::string telling_table(const Prediction& prediction) {
-    return table_of(prediction, telling_rows(prediction), true);
+    if (listed.find("default") == std::string::npos) {
+        add("default", prediction.default_cap, "");
+    }
+    if (prediction.configured && listed.find("yours") == std::string::npos) {
+        add(bucket_cap_text(prediction.configured->cap.size()), *prediction.configured, "yours");
+    }
+    return "\n" + text_table({{"bucket cap"},
+                              {"buckets"},
+                              {"step (ms)"},
+                              {"backward (ms)"},
+                              {"exposed (ms)"},
+                              {"over fastest"},
+                              {.heading = "", .left = true}},
+                             rows);
 }
 
 std::string curve(const Prediction& prediction) {

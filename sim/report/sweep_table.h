@@ -1,6 +1,7 @@
 // The caps of a prediction, as a table and as a small curve.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -27,12 +28,12 @@ std::vector<std::size_t> telling_rows(const Prediction& prediction);
 // Whether all caps of the sweep are as good as the best, or indistinguishable from it.
 bool all_within_plateau(const Prediction& prediction);
 
-// The ends of the sweep, the best, the fastest and the scenario's own cap, by rising cap, and the
-// default.
-std::string short_table(const Prediction& prediction);
+// The lines that decide, or all.
+enum class Detail : std::uint8_t { brief, full };
 
-// telling_rows(), the default and the scenario's own cap.
-std::string telling_table(const Prediction& prediction);
+// By rising cap: the ends of the sweep, the best and the fastest, or telling_rows(); then the
+// default and the scenario's own cap. With Detail::full caps stand as they have to be typed.
+std::string sweep_table(const Prediction& prediction, Detail detail);
 
 // Step time over the logarithm of the cap. Each column shows the last plan that starts at or below
 // its cap. Empty where there is nothing to see.

@@ -21,13 +21,10 @@ std::string keeping_text(const Scenario& scenario, const Prediction& prediction)
     const Evaluation& left = prediction.default_cap;
     const double forgone =
         std::max(share_of(left.step() - prediction.fastest().step(), left.step()), 0.0);
-    std::string text = fmt::format("Keep {}: no cap is more than {} faster",
-                                   default_text(scenario, prediction), percent_text(forgone));
-    if (forgone < 0.0005) {
-        text = fmt::format("Keep {}: no cap is faster", default_text(scenario, prediction));
-    }
+    std::string text = fmt::format("Keep {}: no cap is ", default_text(scenario, prediction));
+    text += forgone < 0.0005 ? "faster" : fmt::format("more than {} faster", percent_text(forgone));
     if (left.confidence && left.confidence->regret.most > std::max(forgone, plateau_tolerance)) {
-        text += fmt::format(", or {} at the limit of the model's error",
+        text += fmt::format("; at the limit of the model's error one could be {} faster",
                             percent_text(left.confidence->regret.most));
     }
     return text + ".";

@@ -7,7 +7,7 @@
 #include "sim/link/assumed_interference.h"
 #include "sim/scenario/memory_need.h"
 #include "sim/scenario/scenario.h"
-#include "sim/workload/product_time.h"
+#include "sim/workload/eager_cost.h"
 
 namespace bucketwise {
 namespace {

@@ -4,10 +4,12 @@
 #include <cstddef>
 
 #include "sim/base/json_table.h"
-#include "sim/scenario/workload_input.h"
+#include "sim/scenario/scenario.h"
 
 namespace bucketwise {
 
+// Generous for anything that exists.
+constexpr std::size_t most_gradients = 100'000;
 constexpr std::size_t most_operations = 1'000'000;
 constexpr double longest_operation_us = 1e10;
 JsonType<Duration> operation_time();

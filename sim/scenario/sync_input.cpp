@@ -6,8 +6,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "sim/scenario/sharding_input.h"
-#include "sim/scenario/workload_input.h"
+#include "sim/scenario/gradient_input.h"
 
 namespace bucketwise {
 namespace {

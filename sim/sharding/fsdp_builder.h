@@ -1,4 +1,4 @@
-// PyTorch's fully_shard, hook by hook; sim/sharding/sharded_step.h says what that comes to.
+// PyTorch's fully_shard, hook by hook; sim/sharding/sharded_step.h describes the result.
 #pragma once
 
 #include <algorithm>
@@ -11,29 +11,24 @@
 
 #include "sim/base/units.h"
 #include "sim/link/collective.h"
-#include "sim/program/instruction_writer.h"
 #include "sim/program/program.h"
 #include "sim/sharding/shard_plan.h"
 #include "sim/sharding/sharded_input.h"
-#include "sim/sharding/sharded_memory.h"
+#include "sim/sharding/sharded_writer.h"
 
 namespace bucketwise {
 
-class FsdpBuilder : public InstructionWriter {
+class FsdpBuilder : public ShardedWriter {
   public:
     FsdpBuilder(const ShardedInput& input, const ShardPlan& plan, MicroStepPlace place,
                 ShardedProgram& built)
-        : InstructionWriter(input.step, built.program),
+        : ShardedWriter(input, plan, place, built),
           request_(input.request),
           replicas_(input.replicas),
-          plan_(plan),
-          place_(place),
-          memory_(built.memory),
           groups_(plan.groups.size()) {}
 
     void micro_step() {
-        const bool is_first = place_ == MicroStepPlace::only || place_ == MicroStepPlace::first;
-        if (is_first) {
+        if (is_first()) {
             for (const ShardGroup& group : plan_.groups) {
                 memory_.hold(ShardedTensor::parameters, shard(group, group.dtype));
             }
@@ -57,12 +52,12 @@ class FsdpBuilder : public InstructionWriter {
     struct GroupState {
         bool is_unsharded = false;
         std::optional<std::int32_t> gather = {};  // its collective, until it is waited for
-        bool is_gathering = false;                // also where one rank needs no collective
+        bool is_gathering = false;                // also of one rank, without a collective
         Bytes larger_shard;                       // held from forward to backward
-        Bytes gradients;                          // that autograd has left and nobody has taken
-        std::vector<std::size_t> forward_order;   // places in order_ that are its own
+        Bytes gradients;                          // left by autograd and not yet reduced
+        std::vector<std::size_t> forward_order;   // its places in order_
     };
-    // A reduce-scatter whose input is still held.
+    // A reduce-scatter with its input still in memory.
     struct Reduction {
         std::size_t group = 0;
         std::optional<std::int32_t> collective = {};
@@ -71,12 +66,21 @@ class FsdpBuilder : public InstructionWriter {
     // --- hooks ---
 
     void forward() {
-        walk(plan_.forward, workload_.forward, InstructionKind::forward, Phase::forward);
+        walk(
+            Phase::forward, [&](Call call) { pre_forward(call); },
+            [&](std::size_t group) { post_forward(group); }, [](std::size_t) {});
         release_copied_out();  // the root's post-forward
     }
 
     void backward() {
-        walk(plan_.backward, workload_.backward, InstructionKind::backward, Phase::backward);
+        const auto leave = [&](std::size_t group) {
+            if (!plan_.ends_with_backward[group]) {
+                post_backward(group);
+            }
+        };
+        walk(
+            Phase::backward, [&](Call call) { pre_backward(call->group); }, leave,
+            [&](std::size_t gradient) { hold_gradient(gradient); });
         finishing_ = true;
         for (std::size_t group = 0; group < groups_.size(); ++group) {
             if (plan_.ends_with_backward[group] || groups_[group].gradients > Bytes{0}) {
@@ -87,56 +91,16 @@ class FsdpBuilder : public InstructionWriter {
         finishing_ = false;
     }
 
-    // Runs the operations of a pass, entering and leaving groups on the way.
-    void walk(const std::vector<GroupCall>& calls, const std::vector<TimedOperation>& operations,
-              InstructionKind kind, Phase phase) {
-        phase_ = phase;
-        auto next = calls.begin();
-        std::vector<GroupCall> open;
-        std::size_t ready = 0;
-        for (std::size_t i = 0; i <= operations.size(); ++i) {
-            while (!open.empty() && open.back().end <= i) {
-                leave(open.back().group);
-                open.pop_back();
+    // set_modules_to_forward_prefetch names the next groups without the root.
+    void pre_forward(Call entered) {
+        unshard(entered->group);
+        wait_for_unshard(entered->group);
+        std::int64_t left = plan_.groups[entered->group].is_root() ? 0 : request_.forward_prefetch;
+        for (Call call = entered + 1; call != plan_.forward.end() && left > 0; ++call) {
+            if (!plan_.groups[call->group].is_root()) {
+                unshard(call->group);
+                --left;
             }
-            if (i == operations.size()) {
-                return;
-            }
-            for (; next != calls.end() && next->first == i; ++next) {
-                entered_ = next;
-                enter(next->group);
-                open.push_back(*next);
-                std::ranges::stable_sort(open, std::ranges::greater{}, &GroupCall::end);
-            }
-            add(kind, phase, static_cast<std::int32_t>(i), operations[i]);
-            for (std::int32_t k = 0; phase == Phase::backward && k < operations[i].ready_count;
-                 ++k) {
-                hold_gradient(static_cast<std::size_t>(workload_.readiness[ready++]));
-            }
-        }
-    }
-
-    void enter(std::size_t group) {
-        if (phase_ == Phase::forward) {
-            pre_forward(group);
-        } else {
-            pre_backward(group);
-        }
-    }
-
-    void leave(std::size_t group) {
-        if (phase_ == Phase::forward) {
-            post_forward(group);
-        } else if (!plan_.ends_with_backward[group]) {
-            post_backward(group);
-        }
-    }
-
-    void pre_forward(std::size_t group) {
-        unshard(group);
-        wait_for_unshard(group);
-        if (request_.forward_prefetch > 0 && !plan_.groups[group].is_root()) {
-            prefetch_forward();
         }
     }
 
@@ -168,26 +132,13 @@ class FsdpBuilder : public InstructionWriter {
         }
     }
 
-    // set_modules_to_forward_prefetch of the groups that come next, the root aside.
-    void prefetch_forward() {
-        std::int64_t left = request_.forward_prefetch;
-        for (auto call = entered_ + 1; call != plan_.forward.end() && left > 0; ++call) {
-            if (!plan_.groups[call->group].is_root()) {
-                unshard(call->group);
-                --left;
-            }
-        }
-    }
-
     // --- all-gathers ---
-
-    [[nodiscard]] bool is_alone() const { return input_.group.ranks == 1; }
 
     [[nodiscard]] Bytes shard(const ShardGroup& group, DType dtype) const {
         return group.padded_numel / plan_.ranks * element_size(dtype);
     }
 
-    // In backward, what forward left with fewer ranks than all is gathered among these.
+    // Backward gathers among the fewer ranks to which forward resharded.
     [[nodiscard]] RankGroup gathering_ranks(std::size_t index) const {
         RankGroup ranks = input_.group;
         if (phase_ == Phase::backward && request_.reshard_ranks && !plan_.groups[index].is_root()) {
@@ -226,12 +177,12 @@ class FsdpBuilder : public InstructionWriter {
     }
 
     std::int32_t launch_gather(std::size_t index) {
-        return launch(CollectiveKind::all_gather, plan_.groups[index].gathered(), index,
-                      gathering_ranks(index));
+        return launch(CollectiveKind::all_gather, plan_.groups[index].gathered(),
+                      gathering_ranks(index), input_.link, index);
     }
 
-    // From a stream that waits for no computing, only for the copy out that was last released, and
-    // first for all before the micro-step.
+    // From a stream that waits for no computing, only for the last released copy out, and at first
+    // for everything before the micro-step.
     std::int32_t launch_gather_ahead(std::size_t index, Bytes copied) {
         const std::int32_t collective = launch_gather(index);
         Instruction& launched = program_.instructions.back();
@@ -274,8 +225,8 @@ class FsdpBuilder : public InstructionWriter {
         }
     }
 
-    // The buffer that was copied out of last is free once that has run, which the streams of
-    // all-gathers wait for from here on.
+    // The last copy out frees its buffer once it has run; the streams of later all-gathers wait for
+    // that.
     void release_copied_out() {
         if (copied_out_) {
             gathers_follow_ = std::max(gathers_follow_, copied_out_->instruction);
@@ -291,7 +242,7 @@ class FsdpBuilder : public InstructionWriter {
         }
     }
 
-    // Of a group that was resharded to fewer ranks, from which backward gathers it.
+    // Backward gathers a group that was resharded to fewer ranks from this larger shard.
     void keep_larger_shard(std::size_t index) {
         if (request_.reshard_ranks && !plan_.groups[index].is_root()) {
             groups_[index].larger_shard =
@@ -302,16 +253,8 @@ class FsdpBuilder : public InstructionWriter {
 
     // --- gradients ---
 
-    [[nodiscard]] bool is_last() const {
-        return place_ == MicroStepPlace::only || place_ == MicroStepPlace::last;
-    }
     [[nodiscard]] bool reduces(MicroSteps in) const { return in == MicroSteps::every || is_last(); }
-    // Whether gradients of an earlier micro-step are there to add to.
-    [[nodiscard]] bool adds_to_earlier() const {
-        return place_ == MicroStepPlace::middle || place_ == MicroStepPlace::last;
-    }
-
-    // Added to what is there, it takes no more.
+    // Adding to earlier gradients takes no more memory.
     void hold_gradient(std::size_t parameter) {
         const std::size_t index = plan_.group_of[parameter];
         const Bytes size =
@@ -334,7 +277,7 @@ class FsdpBuilder : public InstructionWriter {
         while (std::ssize(reductions_) >= request_.reduce_scatter_buffers) {
             release_oldest_reduction();
         }
-        // A module that is used more than once has gradients when autograd has been through all.
+        // The gradients of a module used several times are there after its last use.
         const Bytes there = std::exchange(groups_[index].gradients, {});
         if (there == plan_.groups[index].gradients()) {
             reduce(index);
@@ -343,7 +286,7 @@ class FsdpBuilder : public InstructionWriter {
         }
     }
 
-    // Kept in the dtype in which they will be reduced.
+    // Unreduced gradients stay in the dtype of their reduction.
     void keep_unreduced(std::size_t index) {
         const ShardGroup& group = plan_.groups[index];
         if (!adds_to_earlier()) {
@@ -381,8 +324,8 @@ class FsdpBuilder : public InstructionWriter {
         if (is_alone()) {
             add_copy(InstructionKind::copy_back, Phase::backward, subject, group.reduced());
         } else {
-            collective =
-                launch(CollectiveKind::reduce_scatter, group.reduced(), index, input_.group);
+            collective = launch(CollectiveKind::reduce_scatter, group.reduced(), input_.group,
+                                input_.link, index);
         }
         reductions_.push_back({index, collective});
         if (workload_.host_is_device && collective) {
@@ -395,31 +338,23 @@ class FsdpBuilder : public InstructionWriter {
         place_gradients(group, subject);
     }
 
-    // Of the shard, between those who have the same one, on a communicator of its own.
+    // Between ranks with the same shard, on a communicator of its own.
     void all_reduce(std::size_t index, std::optional<std::int32_t> follows) {
         const ShardGroup& group = plan_.groups[index];
-        const auto collective = static_cast<std::int32_t>(program_.collectives.size());
-        const Bytes size = shard(group, group.reduced_dtype);
-        Collective& added = program_.collectives.emplace_back();
-        added.kind = CollectiveKind::all_reduce;
-        added.bytes = size;
-        added.time = collective_time(added.kind, size, replicas_.group, replicas_.link);
-        added.interference = interference_for(added.kind, replicas_.link, size);
-        added.group = static_cast<std::int32_t>(index);
-        if (!workload_.host_is_device) {
-            added.stream = CommunicationStream::second;
-            added.follows = follows;
-        }
-        add(InstructionKind::launch, Phase::backward, collective, replicas_.link.host_issue,
-            Duration{0});
+        const std::int32_t collective =
+            launch(CollectiveKind::all_reduce, shard(group, group.reduced_dtype), replicas_.group,
+                   replicas_.link, index);
         if (workload_.host_is_device) {
             wait_in(Phase::backward, collective);
+        } else {
+            program_.collectives.back().stream = CommunicationStream::second;
+            program_.collectives.back().follows = follows;
         }
         last_all_reduce_ = collective;
     }
 
-    // Cast to the shard's dtype, and added to what earlier micro-steps left: after the collective,
-    // on its stream.
+    // Casts to the shard's dtype and adds to earlier micro-steps' gradients, on the collective's
+    // stream after it.
     void place_gradients(const ShardGroup& group, std::int32_t subject) {
         const Bytes reduced = shard(group, group.reduced_dtype);
         const Bytes own = shard(group, group.dtype);
@@ -453,21 +388,6 @@ class FsdpBuilder : public InstructionWriter {
         reductions_.clear();
     }
 
-    // --- collectives ---
-
-    std::int32_t launch(CollectiveKind kind, Bytes bytes, std::size_t index,
-                        const RankGroup& ranks) {
-        const auto collective = static_cast<std::int32_t>(program_.collectives.size());
-        Collective& added = program_.collectives.emplace_back();
-        added.kind = kind;
-        added.bytes = bytes;
-        added.time = collective_time(kind, bytes, ranks, input_.link);
-        added.interference = interference_for(kind, input_.link, bytes);
-        added.group = static_cast<std::int32_t>(index);
-        add(InstructionKind::launch, phase_, collective, input_.link.host_issue, Duration{0});
-        return collective;
-    }
-
     [[nodiscard]] std::int32_t last_instruction() const {
         return static_cast<std::int32_t>(program_.instructions.size()) - 1;
     }
@@ -479,15 +399,10 @@ class FsdpBuilder : public InstructionWriter {
 
     const ShardingRequest& request_;
     const Replicas& replicas_;
-    const ShardPlan& plan_;
-    MicroStepPlace place_;
-    ShardedMemory& memory_;
-    Phase phase_ = Phase::forward;
-    std::vector<GroupCall>::const_iterator entered_;  // the call that was entered last
     std::vector<GroupState> groups_;
-    std::vector<std::size_t> order_;            // groups as forward left them
-    std::optional<CopyOut> copied_out_;         // in forward, until the next group has been entered
-    std::int32_t gathers_follow_ = before_all;  // what the streams of all-gathers wait for
+    std::vector<std::size_t> order_;            // groups, in the order forward left them
+    std::optional<CopyOut> copied_out_;         // in forward, until the next group is entered
+    std::int32_t gathers_follow_ = before_all;  // the instruction that all-gathers wait for
     std::deque<Reduction> reductions_;
     std::optional<std::int32_t> last_reduction_;
     std::optional<std::int32_t> last_all_reduce_;

@@ -28,7 +28,7 @@ std::vector<std::string> names_of_parameters(const Workload& workload) {
     return transformed(workload.gradients, &Gradient::name);
 }
 
-// Groups by their modules, which outlive it, from 1 on; the root is 0.
+// Groups by their modules, from 1 on; the root is 0. The modules must outlive it.
 class ModuleIndex {
   public:
     explicit ModuleIndex(const Modules& modules) : within_(modules.size() + 1) {
@@ -46,20 +46,20 @@ class ModuleIndex {
         }
     }
 
-    // The one with the longest module that it belongs to.
+    // The group with the longest module that the name belongs to.
     [[nodiscard]] std::size_t owner_of(const std::string& name) const {
         std::size_t found = root;
         for_each_module_of(name, [&](std::size_t group) { found = group; });
         return found;
     }
 
-    // Itself, and those whose modules hold some of its, but for the root.
+    // The group and the groups around it, without the root.
     [[nodiscard]] const std::vector<std::size_t>& within(std::size_t group) const {
         return within_[group];
     }
 
   private:
-    // Longer ones later.
+    // In the order of length.
     template <typename Use>
     void for_each_module_of(std::string_view name, const Use& use) const {
         for (std::size_t end = 0; end <= name.size(); ++end) {
@@ -75,7 +75,7 @@ class ModuleIndex {
     std::vector<std::vector<std::size_t>> within_;
 };
 
-// Of one pass, by operation.
+// By operation of one pass.
 using Owners = std::vector<std::size_t>;
 
 Owners owners_in_forward(const Workload& workload, const ModuleIndex& index) {
@@ -100,7 +100,7 @@ Owners owners_in_backward(const Workload& workload, const ModuleIndex& index) {
     return owners;
 }
 
-// By group: stretches of operations of it and of groups within; the root's is all of them.
+// By group: stretches of its operations and those of groups within; the root has all operations.
 using CallsByGroup = std::vector<std::vector<GroupCall>>;
 
 CallsByGroup calls_of_pass(const Owners& owners, const ModuleIndex& index, std::size_t groups) {
@@ -122,9 +122,9 @@ CallsByGroup calls_of_pass(const Owners& owners, const ModuleIndex& index, std::
     return calls;
 }
 
-// Of several modules all of them at once, from the first to the last. So, too, where backward comes
-// to a group more often than forward: not its modules run more than once, their gradients do not
-// follow one another.
+// Several modules count as one call, from the first to the last. So does a group that backward
+// enters more often than forward: its modules do not run again, their gradients are not
+// consecutive.
 void merge_calls(const Modules& modules, CallsByGroup& forward, CallsByGroup& backward) {
     const auto merge = [](std::vector<GroupCall>& calls) {
         calls = {{calls.front().group, calls.front().first, calls.back().end}};
@@ -218,7 +218,7 @@ void check_modules(const Modules& modules, const std::vector<ShardGroup>& groups
     }
 }
 
-// A group whose first operation is forward's first has the batch as its input.
+// A group that begins with forward's first operation has the batch as its input.
 std::vector<bool> without_input_gradient(const ShardPlan& plan) {
     std::vector<bool> without(plan.groups.size(), false);
     for (const GroupCall& call : plan.forward) {
@@ -229,7 +229,7 @@ std::vector<bool> without_input_gradient(const ShardPlan& plan) {
     return without;
 }
 
-// Groups are counted with the root until it is known that it has no parameters.
+// Groups count with the root until it turns out to have no parameters.
 void drop_root(ShardPlan& plan) {
     plan.groups.erase(plan.groups.begin());
     for (std::vector<GroupCall>* calls : {&plan.forward, &plan.backward}) {
@@ -249,14 +249,6 @@ std::int64_t padded_numel(const Gradient& parameter, std::int64_t ranks) {
     return divided(rows, ranks) * ranks * (parameter.numel / std::max<std::int64_t>(rows, 1));
 }
 
-Bytes ShardPlan::shard_bytes() const {
-    Bytes sum;
-    for (const ShardGroup& group : groups) {
-        sum += group.padded_numel / ranks * element_size(group.dtype);
-    }
-    return sum;
-}
-
 std::vector<std::vector<std::string>> modules_of_groups(
     const ShardingRequest& request, const std::vector<std::string>& parameters) {
     if (request.strategy == ShardedStrategy::zero3) {
@@ -269,8 +261,8 @@ std::vector<std::vector<std::string>> modules_of_groups(
 
 namespace {
 
-// Each operation that makes several gradients ready as one for each of them, the first with all the
-// time: they may be of several groups.
+// Splits operations that make several gradients ready, which may be of several groups, into one for
+// each; the first has all the time.
 void split_backward(Workload& workload) {
     std::vector<TimedOperation> split;
     std::size_t ready = 0;

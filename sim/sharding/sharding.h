@@ -1,8 +1,8 @@
-// What a scenario says of a step whose parameters are sharded: each rank holds an equal part of
-// every parameter, gradient and optimizer state, and gathers parameters when it computes with them.
+// A scenario's settings of a sharded step: each rank holds an equal part of every parameter,
+// gradient and optimizer state, and gathers parameters to compute with them.
 //
-// fsdp is PyTorch's fully_shard (FSDP2), hsdp the same among some of the ranks, between whose
-// groups gradients are all-reduced; zero3 is DeepSpeed's stage 3.
+// fsdp is PyTorch's fully_shard (FSDP2); hsdp shards within groups of ranks and all-reduces
+// gradients between them; zero3 is DeepSpeed's stage 3.
 #pragma once
 
 #include <array>
@@ -22,14 +22,14 @@ enum class ShardedStrategy : std::uint8_t { fsdp, hsdp, zero3 };
 template <>
 inline constexpr auto names_of<ShardedStrategy> = names("fsdp", "hsdp", "zero3");
 
-// What each of them is, in a line, as --help lists them.
+// One line for each strategy in --help.
 inline constexpr std::array<std::string_view, names_of<ShardedStrategy>.size()>
     sharded_strategy_texts{
         "PyTorch's fully_shard (FSDP2): parameters, gradients and optimizer sharded",
         "the same among shard_ranks ranks, gradients all-reduced between such groups",
         "DeepSpeed's stage 3, which gathers module by module"};
 
-// Which backward of a step that accumulates does something.
+// Micro-steps of an accumulating step whose backward communicates.
 enum class MicroSteps : std::uint8_t { every, last };
 
 template <>
@@ -45,28 +45,28 @@ struct Zero3Settings {
     bool operator==(const Zero3Settings&) const = default;
 };
 
-// What PyTorch does where a field is left as it is.
+// The defaults are PyTorch's.
 struct ShardingRequest {
     ShardedStrategy strategy = ShardedStrategy::fsdp;
-    // How many neighbouring blocks one fully_shard call takes; 0: none, all is the root's.
+    // Neighbouring blocks per fully_shard call; 0: everything belongs to the root.
     std::int64_t layers_per_group = 1;
-    // Instead: the modules of each call. What is in none of them is the root's.
+    // Instead, the modules of each call; the rest belongs to the root.
     std::vector<std::vector<std::string>> groups = {};
-    // Whether a group's parameters are freed once its forward is over; the root's, with which
-    // backward begins, only where PyTorch is told so of the root itself.
+    // Whether forward frees a group's parameters after use; the root's, with which backward begins,
+    // only with reshard_after_forward of the root itself.
     bool reshard_after_forward = true;
     bool reshard_root = false;
     // Kept among so many ranks instead of all (reshard_after_forward=N).
     std::optional<std::int64_t> reshard_ranks = {};
-    // How many groups ahead are gathered (set_modules_to_forward_prefetch, ..._backward_prefetch).
-    // 0: forward gathers what it comes to, and the host that runs ahead is all that prefetches.
+    // Groups gathered ahead (set_modules_to_forward_prefetch, ..._backward_prefetch). 0: forward
+    // gathers each group on entering, and only the host's lead prefetches.
     std::int64_t forward_prefetch = 0;
     std::int64_t backward_prefetch = 1;
     bool asynchronous_unshard = false;  // _set_unshard_async_op
     std::optional<DType> parameter_dtype =
         {};  // MixedPrecisionPolicy's, gathered and computed with
     std::optional<DType> reduce_dtype = {};
-    // Where reduce_dtype is none: in the parameters' own, as from PyTorch 2.15 on; before that in
+    // Without reduce_dtype: in the parameters' own dtype, as from PyTorch 2.15 on; before that in
     // parameter_dtype.
     bool reduces_in_own_dtype = true;
     std::int64_t reduce_scatter_buffers = 1;       // set_reduce_scatter_max_input_buffers

@@ -1,9 +1,10 @@
 // DeepSpeed's ZeRO stage 3, hook by hook: PartitionedParameterCoordinator decides what is gathered
 // and freed (deepspeed/runtime/zero/partitioned_param_coordinator.py),
-// DeepSpeedZeroOptimizer_Stage3 what is reduced (stage3.py, 0.17). sim/sharding/sharded_step.h says
-// what that comes to.
+// DeepSpeedZeroOptimizer_Stage3 what is reduced (stage3.py, 0.17). sim/sharding/sharded_step.h
+// describes the result.
 //
-// Left out is how far its host may run ahead of its streams: two unfinished fetches and reductions.
+// Not modelled: the host may run ahead of its streams by two unfinished fetches and reductions
+// only.
 #pragma once
 
 #include <algorithm>
@@ -17,42 +18,41 @@
 #include "sim/base/transformed.h"
 #include "sim/base/units.h"
 #include "sim/link/collective.h"
-#include "sim/program/instruction_writer.h"
 #include "sim/program/program.h"
 #include "sim/sharding/shard_plan.h"
 #include "sim/sharding/sharded_input.h"
-#include "sim/sharding/sharded_memory.h"
+#include "sim/sharding/sharded_writer.h"
 
 namespace bucketwise {
 
-class Zero3Builder : public InstructionWriter {
+class Zero3Builder : public ShardedWriter {
   public:
     // A group of the plan is a module with parameters of its own.
     Zero3Builder(const ShardedInput& input, const ShardPlan& plan, MicroStepPlace place,
                  ShardedProgram& built)
-        : InstructionWriter(input.step, built.program),
+        : ShardedWriter(input, plan, place, built),
           settings_(input.request.zero3),
-          plan_(plan),
-          place_(place),
-          memory_(built.memory),
           moved_(built.moved),
           parameters_(workload_.gradients.size()),
           uses_of_(workload_.gradients.size()) {}
 
     void micro_step() {
-        const bool is_first = place_ == MicroStepPlace::only || place_ == MicroStepPlace::first;
         for (std::size_t i = 0; i < parameters_.size(); ++i) {
             parameters_[i].is_persistent =
                 workload_.gradients[i].numel <= settings_.persistence_threshold;
             parameters_[i].is_there = parameters_[i].is_persistent;
-            if (is_first) {
+            if (is_first()) {
                 memory_.hold(ShardedTensor::parameters,
                              parameters_[i].is_persistent ? size(i) : shard(i));
             }
         }
         list_uses();
-        walk(plan_.forward, workload_.forward, InstructionKind::forward, Phase::forward);
-        walk(plan_.backward, workload_.backward, InstructionKind::backward, Phase::backward);
+        for (const Phase phase : {Phase::forward, Phase::backward}) {
+            walk(
+                phase, [&](Call call) { fetch(call->group); },
+                [&](std::size_t group) { release_module(group); },
+                [&](std::size_t gradient) { take_gradient(gradient); });
+        }
         finish();
     }
 
@@ -69,10 +69,10 @@ class Zero3Builder : public InstructionWriter {
         bool is_persistent = false;
         bool is_there = false;
         std::optional<std::int32_t> gather = {};  // its collective, until it is waited for
-        std::int64_t fetched_for = -1;            // the last use that it was fetched for
-        std::int64_t asked_at = -1;               // the step that prefetched it last
+        std::int64_t fetched_for = -1;            // the last use it was fetched for
+        std::int64_t asked_at = -1;               // the last step that prefetched it
     };
-    // One parameter of one module, in the order in which a step comes to them.
+    // One parameter of one module, in the order of the step.
     struct Use {
         std::size_t parameter = 0;
         std::int64_t step = 0;  // counts modules
@@ -110,33 +110,6 @@ class Zero3Builder : public InstructionWriter {
         }
     }
 
-    void walk(const std::vector<GroupCall>& calls, const std::vector<TimedOperation>& operations,
-              InstructionKind kind, Phase phase) {
-        phase_ = phase;
-        auto next = calls.begin();
-        std::vector<GroupCall> open;
-        std::size_t ready = 0;
-        for (std::size_t i = 0; i <= operations.size(); ++i) {
-            while (!open.empty() && open.back().end <= i) {
-                release_module(open.back().group);
-                open.pop_back();
-            }
-            if (i == operations.size()) {
-                return;
-            }
-            for (; next != calls.end() && next->first == i; ++next) {
-                fetch(next->group);
-                open.push_back(*next);
-                std::ranges::stable_sort(open, std::ranges::greater{}, &GroupCall::end);
-            }
-            add(kind, phase, static_cast<std::int32_t>(i), operations[i]);
-            for (std::int32_t k = 0; phase == Phase::backward && k < operations[i].ready_count;
-                 ++k) {
-                take_gradient(static_cast<std::size_t>(workload_.readiness[ready++]));
-            }
-        }
-    }
-
     // --- fetching ---
 
     void fetch(std::size_t group) {
@@ -160,7 +133,7 @@ class Zero3Builder : public InstructionWriter {
         return !parameters_[parameter].is_there && !parameters_[parameter].gather;
     }
 
-    // Those of this module that were not fetched for it yet, so that they are not prefetched later.
+    // Uses by this module, which need no later prefetch.
     void take_off_queue(std::size_t group) {
         const auto left = std::ranges::count_if(parameters_of(group), [&](std::int32_t parameter) {
             return parameters_[static_cast<std::size_t>(parameter)].fetched_for < step_;
@@ -190,9 +163,9 @@ class Zero3Builder : public InstructionWriter {
         gather(ahead, group);
     }
 
-    // All of them in one collective, on a stream that waits for no computing.
+    // In one collective, on a stream that waits for no computing.
     void gather(const std::vector<std::size_t>& parameters, std::size_t group) {
-        if (parameters.empty() || input_.group.ranks == 1) {
+        if (parameters.empty() || is_alone()) {
             for (const std::size_t parameter : parameters) {
                 hold_gathered(parameter);
             }
@@ -274,7 +247,7 @@ class Zero3Builder : public InstructionWriter {
         bucket_elements_ += numel;
     }
 
-    // Copied into the bucket and flattened, both beside computing.
+    // Copying into the bucket and flattening both run beside computing.
     void reduce() {
         Bytes bytes;
         for (const std::size_t parameter : bucket_) {
@@ -292,10 +265,9 @@ class Zero3Builder : public InstructionWriter {
             }
         }
         memory_.release(ShardedTensor::reduced, bytes);
-        const bool adds = place_ == MicroStepPlace::middle || place_ == MicroStepPlace::last;
         for (const std::size_t parameter : std::exchange(bucket_, {})) {
             memory_.release(ShardedTensor::gradients, size(parameter));
-            if (!adds) {
+            if (!adds_to_earlier()) {
                 memory_.hold(ShardedTensor::sharded_gradients, shard(parameter));
             }
         }
@@ -320,7 +292,7 @@ class Zero3Builder : public InstructionWriter {
         finishing_ = false;
     }
 
-    // They were updated in parts, too.
+    // Persistent parameters are updated in parts, too.
     void gather_persistent() {
         Bytes bytes;
         std::vector<std::size_t> persistent;
@@ -339,32 +311,18 @@ class Zero3Builder : public InstructionWriter {
     std::int32_t launch(CollectiveKind kind, Bytes bytes,
                         const std::vector<std::size_t>& parameters,
                         std::optional<std::size_t> group = {}) {
-        const auto collective = static_cast<std::int32_t>(program_.collectives.size());
-        Collective& added = program_.collectives.emplace_back();
-        added.kind = kind;
-        added.bytes = bytes;
-        added.time = collective_time(kind, bytes, input_.group, input_.link);
-        added.interference = interference_for(kind, input_.link, bytes);
-        if (group) {
-            added.group = static_cast<std::int32_t>(*group);
-        }
         moved_.push_back(transformed(parameters, [](std::size_t parameter) {
             return static_cast<std::int32_t>(parameter);
         }));
-        add(InstructionKind::launch, phase_, collective, input_.link.host_issue, Duration{0});
-        return collective;
+        return ShardedWriter::launch(kind, bytes, input_.group, input_.link, group);
     }
 
     const Zero3Settings& settings_;
-    const ShardPlan& plan_;
-    MicroStepPlace place_;
-    ShardedMemory& memory_;
     std::vector<std::vector<std::int32_t>>& moved_;
-    Phase phase_ = Phase::forward;
     std::vector<ParameterState> parameters_;
     std::vector<std::vector<std::int64_t>> uses_of_;  // by parameter: the steps that use it
     std::vector<std::int64_t> elements_before_{0};    // by step: of all modules before
-    std::deque<Use> queue_;                           // uses that nothing has been fetched for
+    std::deque<Use> queue_;                           // uses without a fetch so far
     std::int64_t step_ = 0;                           // modules entered
     std::int64_t live_ = 0;                           // elements gathered
     std::int32_t waited_for_ = -1;

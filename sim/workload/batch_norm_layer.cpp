@@ -47,7 +47,7 @@ class Recorder {
         events_.push_back(
             {.kind = Kind::collective, .name = std::move(name), .exchange = exchange});
     }
-    // Reads as many elements as it writes, into a tensor of its own.
+    // Reads and writes equally many elements; the result is a new tensor.
     void operation(const std::string& name, std::int64_t elements) {
         allocate(name, elements);
         kernel(name, 2 * elements);
@@ -267,7 +267,7 @@ Duration time_of(const std::vector<LayerEvent>& events, const Device& device,
         switch (event.kind) {
             case LayerEvent::Kind::allocate:
             case LayerEvent::Kind::release:
-                break;  // the caching allocator's own time is part of what a launch costs
+                break;  // the caching allocator's time is part of a launch
             case LayerEvent::Kind::kernel:
                 issue(device.launch);
                 end += pass_time(event.elements, device);

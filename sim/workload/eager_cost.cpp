@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "sim/base/invariant.h"
-#include "sim/workload/product_time.h"
 
 namespace bucketwise {
 namespace {
@@ -24,7 +23,7 @@ const EagerPass& eager_pass(const Operation& operation, Pass pass) {
 }
 
 // C[m,n] += A[m,k] B[k,n] forward, [m,k] = [m,n] [n,k] and [k,n] = [k,m] [m,n] backward. A
-// convolution's input gradient is a convolution too, with as many taps.
+// convolution's input gradient is a convolution too, with equally many taps.
 MatrixProduct shape_of(const Operation& operation, Pass pass) {
     const MatrixProduct& forward = *operation.product;
     const std::int64_t area = operation.kernel_area;

@@ -8,7 +8,7 @@
 //  - elements counts tensor elements read plus written by the pass, activations and parameters
 //    alike; bytes follow from the dtype the pass runs in.
 //  - One Operation is one framework operator (a convolution, a linear layer, a normalisation, an
-//    activation): what PyTorch launches as one call.
+//    activation): one call of PyTorch's.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-#include "sim/workload/product_time.h"
+#include "sim/workload/eager_cost.h"
 
 #include <algorithm>
 #include <array>

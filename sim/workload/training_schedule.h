@@ -33,7 +33,7 @@ std::int64_t steps_per_epoch(const TrainingSchedule& schedule);
 // All samples of one step, on all ranks. 0 <= step < steps_per_epoch().
 SampleRange samples_of_step(const TrainingSchedule& schedule, std::int64_t step);
 
-// A rank's micro-steps of one step: as many on every rank, those without samples included.
+// A rank's micro-steps of one step, empty ones included: all ranks have the same number.
 std::vector<SampleRange> micro_steps(const TrainingSchedule& schedule, std::int64_t step,
                                      std::int64_t rank);
 

@@ -9,7 +9,7 @@ namespace bucketwise {
 struct Variation {
     std::uint64_t seed = 1;             // of the draws
     double compute_spread = 0;          // of the whole step's computing, all its operations alike
-    double operation_spread = 0;        // of each operation on its own, besides
+    double operation_spread = 0;        // of each operation on its own, in addition
     double collective_spread = 0;       // of each collective on its own
     double compute_standard_error = 0;  // of the computing times that the workload gives
     double rank_spread = 0;             // of each rank's computing of a step, on its own

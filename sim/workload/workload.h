@@ -94,7 +94,7 @@ struct Workload {
     std::vector<TimedOperation> forward;  // one micro-step
     std::vector<TimedOperation> backward;
     std::vector<std::int32_t> readiness;     // gradient indices in the order backward finishes them
-    std::vector<BufferGroup> buffer_groups;  // what DDP broadcasts in forward
+    std::vector<BufferGroup> buffer_groups;  // broadcast by DDP in forward
     bool host_is_device = false;
     Duration copy_launch{0};  // host time to launch one copy, cast or division
     BackwardMix mix = {};

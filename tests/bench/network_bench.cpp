@@ -52,13 +52,7 @@ void chunk_level_ring(benchmark::State& state) {
         benchmark::Counter(static_cast<double>(messages), benchmark::Counter::kIsRate);
     state.counters["memory_kib"] = static_cast<double>(memory) / 1024;
 }
-BENCHMARK(chunk_level_ring)
-    ->Arg(16)
-    ->Arg(64)
-    ->Arg(256)
-    ->Arg(1024)
-    ->Arg(4096)
-    ->Unit(benchmark::kMillisecond);
+BENCHMARK(chunk_level_ring)->RangeMultiplier(4)->Range(16, 4096)->Unit(benchmark::kMillisecond);
 
 // The floor: a priority queue, one event for each message, and nothing that knows of links, sizes
 // or what a rank waits for.
@@ -97,13 +91,7 @@ void priority_queue_ring(benchmark::State& state) {
     state.counters["messages"] =
         benchmark::Counter(static_cast<double>(messages), benchmark::Counter::kIsRate);
 }
-BENCHMARK(priority_queue_ring)
-    ->Arg(16)
-    ->Arg(64)
-    ->Arg(256)
-    ->Arg(1024)
-    ->Arg(4096)
-    ->Unit(benchmark::kMillisecond);
+BENCHMARK(priority_queue_ring)->RangeMultiplier(4)->Range(16, 4096)->Unit(benchmark::kMillisecond);
 
 }  // namespace
 }  // namespace bucketwise

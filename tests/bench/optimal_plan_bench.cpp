@@ -6,9 +6,10 @@
 
 #include "cli/shell/files.h"
 #include "sim/base/json_input.h"
+#include "sim/engine/step_loop.h"
+#include "sim/engine/step_parts.h"
 #include "sim/optimum/max_plus_plan.h"
 #include "sim/optimum/optimal_plan.h"
-#include "sim/optimum/plan_search.h"
 #include "sim/plan/gradient_line.h"
 #include "sim/scenario/scenario.h"
 
@@ -30,8 +31,9 @@ void exact_optimum(benchmark::State& state, const std::string& name) {
     const SyncSettings sync = settings_for(scenario.sync);
     for (auto _ : state) {
         const GradientLine line(input.workload.gradients, input.workload.readiness, sync.policy);
-        const SimulatedCuts steps(input, sync, line);
-        MaxPlusPlanner planner(input, sync, line, loop_of(input, sync), steps.start());
+        const StepBeforeClosing before(input, sync);
+        const StepToClose step(before);
+        MaxPlusPlanner planner(input, sync, line, before.loop(), step.progress().front());
         benchmark::DoNotOptimize(planner.best_below(longest_duration, [](double) {}));
     }
 }

@@ -12,8 +12,8 @@
 #include <fmt/format.h>
 
 #include "import/kineto/kineto_trace.h"
+#include "import/source/byte_source.h"
 #include "import/source/inflate.h"
-#include "import/source/read_ahead.h"
 #include "sim/base/invariant.h"
 
 namespace bucketwise {

@@ -139,9 +139,8 @@ TEST_CASE("Exports of Nsight Systems become a scenario, a replay and a predictio
     check_contains(imported,
                    {"2 traces; the scenario is made of " + recorded + " (process", "Replayed: "});
     CHECK(contains(text_of_file(scenario), "all-reduces of an Nsight Systems trace, least times"));
-    const Outcome predicted = bucketwise({"predict", scenario});
-    CHECK(predicted.exit_code == 0);
-    CHECK(contains(predicted.output, "as traced: only 2 different sizes"));
+    const std::string predicted = check_ends_well(bucketwise({"predict", scenario}));
+    CHECK(contains(predicted, "as traced: only 2 different sizes"));
 
     check_fails(2, bucketwise({"import", "nsys", recorded, "-o", recorded}));
     check_contains(check_fails(2, bucketwise({"import", "nsys", recorded, "--step-range", "my step",
@@ -162,15 +161,13 @@ TEST_CASE("Traces of fully_shard become a scenario, a replay and a prediction", 
     CHECK(imported.starts_with("Change first: a group for each layer, "));
     CHECK(contains(imported, "Replayed: "));
     CHECK(contains(text_of_file(folder.file("replay.json")), "traced: ProfilerStep#"));
-    const Outcome predicted = bucketwise({"predict", scenario});
-    CHECK(predicted.exit_code == 0);
-    check_contains(predicted.output, {"for block in model.layers:", "%  yours\n"});
-    const Outcome compared =
+    const std::string predicted = check_ends_well(bucketwise({"predict", scenario}));
+    check_contains(predicted, {"for block in model.layers:", "%  yours\n"});
+    const std::string compared = check_ends_well(
         bucketwise({"import", "kineto", trace + "0.json.gz", "--compare",
-                    BUCKETWISE_TEST_DATA_DIR "/fsdp2/traces/wide_kept_after_forward.0.json.gz"});
-    CHECK(compared.exit_code == 0);
+                    BUCKETWISE_TEST_DATA_DIR "/fsdp2/traces/wide_kept_after_forward.0.json.gz"}));
     // Kept parameters are gathered once: nine all-gathers, and five, beside five reduce-scatters.
-    CHECK(contains(compared.output, "collectives                                14           10"));
+    CHECK(contains(compared, "collectives                                14           10"));
 }
 
 TEST_CASE("Dumps of a flight recorder and an execution trace become scenarios that predict takes",

@@ -18,10 +18,8 @@ std::string shipped_link(const std::string& name) {
 }
 
 nlohmann::json rows_of(const Words& arguments) {
-    const Outcome shown = show(arguments + Words{"--format", "json"});
-    INFO(shown.errors);
-    REQUIRE(shown.exit_code == 0);
-    nlohmann::json document = nlohmann::json::parse(shown.output);
+    const std::string shown = check_ends_well(show(arguments + Words{"--format", "json"}));
+    nlohmann::json document = nlohmann::json::parse(shown);
     return document.at("rows");
 }
 
@@ -86,9 +84,8 @@ TEST_CASE("link show refuses by name what it cannot show") {
 }
 
 TEST_CASE("link list prints every preset with its range") {
-    const Outcome listed = bucketwise({"link", "list", "--format", "json"});
-    REQUIRE(listed.exit_code == 0);
-    const nlohmann::json rows = nlohmann::json::parse(listed.output).at("rows");
+    const std::string listed = check_ends_well(bucketwise({"link", "list", "--format", "json"}));
+    const nlohmann::json rows = nlohmann::json::parse(listed).at("rows");
     CHECK(rows.size() >= 15);
     for (const nlohmann::json& row : rows) {
         INFO(row.dump());
@@ -108,10 +105,9 @@ TEST_CASE("a preset can be shown, saved, changed and named like a file") {
     const nlohmann::json rows = rows_of({"nvlink-h100-8", "--bytes", "1MiB"});
     CHECK(rows[0]["fast_us"] < rows[0]["time_us"]);
     CHECK(rows[0]["time_us"] < rows[0]["slow_us"]);
-    const Outcome text = show({"eth-10g", "--json"});
-    REQUIRE(text.exit_code == 0);
-    write_file(folder.file("mine.json"), text.output);
-    CHECK(show({folder.file("mine.json"), "--json"}).output == text.output);
+    const std::string text = check_ends_well(show({"eth-10g", "--json"}));
+    write_file(folder.file("mine.json"), text);
+    CHECK(show({folder.file("mine.json"), "--json"}).output == text);
     const Words sizes{"--ranks", "4", "--bytes", "1MB"};
     CHECK(rows_of(Words{folder.file("mine.json")} + sizes)[0]["time_us"] ==
           rows_of(Words{"eth-10g"} + sizes)[0]["time_us"]);
@@ -122,17 +118,14 @@ TEST_CASE("a preset can be shown, saved, changed and named like a file") {
 
 TEST_CASE("predict and sweep take a preset where they take a link file") {
     const std::string scenario = std::string(BUCKETWISE_SCENARIO_DIR) + "/two_buckets.json";
-    const Outcome predicted = bucketwise({"predict", scenario, "--link", "eth-1g", "--json", "-"});
-    INFO(predicted.errors);
-    REQUIRE(predicted.exit_code == 0);
-    const nlohmann::json json = nlohmann::json::parse(predicted.output);
+    const std::string predicted =
+        check_ends_well(bucketwise({"predict", scenario, "--link", "eth-1g", "--json", "-"}));
+    const nlohmann::json json = nlohmann::json::parse(predicted);
     CHECK(json["link"] == "eth-1g");
     REQUIRE(json["link_preset"]["ends"].size() == 2);
     CHECK(json["link_preset"]["ends"][0]["best"]["step_ms"] > json["best"]["step_ms"]);
-    const Outcome swept =
-        bucketwise({"sweep", scenario, "--vary", "/cluster/link=eth-1g,eth-10g,wan-100mbit-50ms"});
-    INFO(swept.errors);
-    CHECK(swept.exit_code == 0);
+    check_ends_well(
+        bucketwise({"sweep", scenario, "--vary", "/cluster/link=eth-1g,eth-10g,wan-100mbit-50ms"}));
     check_contains(check_fails(2, bucketwise({"predict", scenario, "--link", "eth10g"})),
                    {"a preset such as eth-10g"});
 }

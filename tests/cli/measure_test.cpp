@@ -271,56 +271,62 @@ class SmallDisk {
     bool mounted_;
 };
 
-TEST_CASE("a run whose file is removed or changed by somebody else does not go on in vain") {
-    const bool is_removed = GENERATE(true, false);
-    LongRun run;
-    if (is_removed) {
-        std::filesystem::remove(run.file());
-    } else {
-        write_file(run.file(), "mine, and without an end");
-    }
-    CHECK_THAT(run.failure(),
-               Contains(run.file() + (is_removed ? ": was removed" : ": was changed")) &&
-                   !Contains("keeps what was measured"));
-    CHECK(text_of_file(run.file()) == (is_removed ? "" : "mine, and without an end"));
-}
+// Somebody else's change to the file of a run.
+struct Meddling {
+    const char* name;
+    std::function<void(const std::string& file, const std::string& renamed)> act;
+    std::string says;              // of the file
+    std::string left;              // in the file afterwards; "...": at its end
+    bool is_kept_renamed = false;  // the records are in the renamed file, and the error says so
+};
 
-TEST_CASE(
-    "a run whose file is renamed says where it is, and leaves alone what is put in its place") {
-    const bool is_replaced = GENERATE(true, false);
-    INFO("replaced: " << is_replaced);
+TEST_CASE("a run whose file others change ends and says what became of it, and leaves theirs") {
+    const std::string mine = "mine, and without an end";
+    const auto rename = [](const std::string& file, const std::string& renamed) {
+        std::filesystem::rename(file, renamed);
+    };
+    const auto put_mine = [&](const std::string& file) {
+        write_file(file + ".mine", mine);
+        std::filesystem::rename(file + ".mine", file);
+    };
+    const std::vector<Meddling> all{
+        {"removed", [](auto& file, auto&) { std::filesystem::remove(file); }, "was removed", ""},
+        {"changed", [&](auto& file, auto&) { write_file(file, mine); }, "was changed", mine},
+        {"appended to", [&](auto& file, auto&) { std::ofstream(file, std::ios::app) << mine; },
+         "was changed", "..." + mine},
+        {"renamed", rename, "was renamed to ", "", true},
+        {"renamed and replaced",
+         [&](auto& file, auto& renamed) {
+             rename(file, renamed);
+             put_mine(file);
+         },
+         "was renamed to ", mine, true},
+        {"replaced", [&](auto& file, auto&) { put_mine(file); },
+         "was replaced by another file while it was being written, and what had been measured is "
+         "gone with it",
+         mine}};
+    const std::size_t which = GENERATE(range(std::size_t{0}, std::size_t{6}));
+    const Meddling& meddling = all[which];
+    INFO(meddling.name);
     LongRun run;
     const std::string renamed = run.folder.file("renamed.jsonl");
-    const std::string mine = "mine, and without an end";
-    write_file(run.folder.file("mine"), mine);
-    std::filesystem::rename(run.file(), renamed);
-    if (is_replaced) {
-        std::filesystem::rename(run.folder.file("mine"), run.file());
+    meddling.act(run.file(), renamed);
+    const std::string error = run.failure();
+    CHECK_THAT(error, Contains(run.file() + ": " + meddling.says));
+    if (meddling.is_kept_renamed) {
+        CHECK_THAT(error, Contains("was renamed to " + renamed) &&
+                              Contains("; " + renamed + " keeps what was measured") &&
+                              !Contains("--resume"));
+        CHECK(records_in(renamed).size() >= 5);
+    } else if (!meddling.left.starts_with("...")) {
+        CHECK_THAT(error, !Contains("keeps what was measured"));
     }
-    CHECK_THAT(run.failure(),
-               Contains("rank 0 failed: " + run.file() + ": was renamed to " + renamed) &&
-                   Contains("; " + renamed + " keeps what was measured") && !Contains("--resume"));
-    CHECK(records_in(renamed).size() >= 5);
-    CHECK(text_of_file(run.file()) == (is_replaced ? mine : ""));
-}
-
-TEST_CASE("a run whose file is replaced by another says so, and leaves the other alone") {
-    LongRun run;
-    write_file(run.folder.file("mine"), "mine, and without an end");
-    std::filesystem::rename(run.folder.file("mine"), run.file());
-    CHECK_THAT(run.failure(),
-               Contains(run.file() + ": was replaced by another file while it was being written") &&
-                   Contains("what had been measured is gone with it") &&
-                   !Contains("keeps what was measured"));
-    CHECK(text_of_file(run.file()) == "mine, and without an end");
-}
-
-TEST_CASE("what somebody else writes behind a run's records stays there") {
-    LongRun run;
-    const std::string note = "a note, without an end";
-    std::ofstream(run.file(), std::ios::app) << note;
-    CHECK_THAT(run.failure(), Contains(run.file() + ": was changed"));
-    CHECK_THAT(text_of_file(run.file()), Catch::Matchers::EndsWith(note));
+    const std::string text = text_of_file(run.file());
+    if (meddling.left.starts_with("...")) {
+        CHECK_THAT(text, Catch::Matchers::EndsWith(mine));
+    } else {
+        CHECK(text == meddling.left);
+    }
 }
 
 TEST_CASE("who interrupts a run whose file was renamed learns where it is") {
@@ -429,13 +435,30 @@ TEST_CASE("a full disk ends the run with the file's name, and whole lines stay")
     CHECK(records_in(file).size() >= 5);
 }
 
-std::map<std::string, std::string> torchrun_variables(int rank, int ranks) {
-    const std::string number = std::to_string(rank);
-    const std::string count = std::to_string(ranks);
-    return {{"RANK", number},
-            {"WORLD_SIZE", count},
-            {"LOCAL_RANK", number},
-            {"LOCAL_WORLD_SIZE", count}};
+using Variables = std::map<std::string, std::string>;
+
+// A launcher's variables; R stands for the rank and N for the number of ranks.
+Variables with_rank(Variables variables, int rank, int ranks) {
+    for (auto& [name, value] : variables) {
+        value = value == "R" ? std::to_string(rank) : value == "N" ? std::to_string(ranks) : value;
+    }
+    return variables;
+}
+
+const Variables torchrun{
+    {"RANK", "R"}, {"WORLD_SIZE", "N"}, {"LOCAL_RANK", "R"}, {"LOCAL_WORLD_SIZE", "N"}};
+const Variables slurm{{"SLURM_PROCID", "R"},         {"SLURM_LOCALID", "R"},
+                      {"SLURM_STEP_NUM_TASKS", "N"}, {"SLURM_STEP_TASKS_PER_NODE", "N"},
+                      {"SLURM_NODEID", "0"},         {"SLURM_JOB_ID", "7"},
+                      {"SLURM_STEP_ID", "0"}};
+const Variables open_mpi{{"OMPI_COMM_WORLD_RANK", "R"},
+                         {"OMPI_COMM_WORLD_SIZE", "N"},
+                         {"OMPI_COMM_WORLD_LOCAL_RANK", "R"},
+                         {"OMPI_COMM_WORLD_LOCAL_SIZE", "N"},
+                         {"PMIX_NAMESPACE", "job@1"}};
+
+Variables torchrun_variables(int rank, int ranks) {
+    return with_rank(torchrun, rank, ranks);
 }
 
 TEST_CASE("a rank that waits in a store that is removed says so") {
@@ -487,27 +510,8 @@ TEST_CASE("the launcher's own store can be removed at any time, and is gone in t
 
 // --- ranks that others start ---
 
-std::map<std::string, std::string> slurm_variables(int rank, int ranks) {
-    const std::string number = std::to_string(rank);
-    const std::string count = std::to_string(ranks);
-    return {{"SLURM_PROCID", number},        {"SLURM_LOCALID", number},
-            {"SLURM_STEP_NUM_TASKS", count}, {"SLURM_STEP_TASKS_PER_NODE", count},
-            {"SLURM_NODEID", "0"},           {"SLURM_JOB_ID", "7"},
-            {"SLURM_STEP_ID", "0"}};
-}
-
-std::map<std::string, std::string> open_mpi_variables(int rank, int ranks) {
-    const std::string number = std::to_string(rank);
-    const std::string count = std::to_string(ranks);
-    return {{"OMPI_COMM_WORLD_RANK", number},
-            {"OMPI_COMM_WORLD_SIZE", count},
-            {"OMPI_COMM_WORLD_LOCAL_RANK", number},
-            {"OMPI_COMM_WORLD_LOCAL_SIZE", count},
-            {"PMIX_NAMESPACE", "job@1"}};
-}
-
 TEST_CASE("ranks that torchrun, srun or mpirun started meet, and the first alone writes") {
-    const auto variables = GENERATE(torchrun_variables, slurm_variables, open_mpi_variables);
+    const Variables variables = GENERATE(torchrun, slurm, open_mpi);
     const TestFolder folder;
     const TestFolder store;
     const auto command = [&](int rank) {
@@ -515,8 +519,8 @@ TEST_CASE("ranks that torchrun, srun or mpirun started meet, and the first alone
                        {"--rounds", "2", "--protocols", "steps,allreduce", "--strategy", "flat",
                         "--bytes", "4KiB", "--store", store.path()});
     };
-    Process first(command(0), {.variables = variables(0, 2)});
-    Process second(command(1), {.variables = variables(1, 2)});
+    Process first(command(0), {.variables = with_rank(variables, 0, 2)});
+    Process second(command(1), {.variables = with_rank(variables, 1, 2)});
     CHECK(first.wait() == 0);
     CHECK(second.wait() == 0);
     CHECK(first.errors().empty());
@@ -809,13 +813,23 @@ void check_predicted(const TestFolder& folder, const std::string& file, std::siz
     check_ends_well({BUCKETWISE_BINARY, "check", file, "--max-step", "1000s"});
 }
 
+// A sharded scenario, and the file that it is measured into.
+struct ShardedRun {
+    ShardedRun() { write_file(scenario, sharded_scenario_text); }
+    [[nodiscard]] Words measure(const Words& options) const {
+        return Words{BUCKETWISE_BINARY, "measure", scenario, "-o", file} + options;
+    }
+
+    TestFolder folder;
+    std::string scenario = folder.file("sharded.json");
+    std::string file = folder.file("measured.jsonl");
+};
+
 TEST_CASE("settings of a sharded step are measured side by side, and what they send") {
-    const TestFolder folder;
-    const std::string scenario = folder.file("sharded.json");
-    const std::string file = folder.file("measured.jsonl");
-    write_file(scenario, sharded_scenario_text);
-    const Words words{BUCKETWISE_BINARY, "measure",          scenario,  "-o",       file,
-                      "--sharding",      "1,2/keep,2,all,3", "--bytes", "4KiB,1MiB"};
+    const ShardedRun sharded;
+    const TestFolder& folder = sharded.folder;
+    const std::string& file = sharded.file;
+    const Words words = sharded.measure({"--sharding", "1,2/keep,2,all,3", "--bytes", "4KiB,1MiB"});
     const std::string outcome = check_ends_well(run(words + Words{"--rounds", "2"}));
     CHECK_THAT(outcome, Contains("all-gather alone") && Contains("reduce-scatter alone") &&
                             Contains("2 layers, kept, async") && Contains("every sum is right"));
@@ -844,23 +858,11 @@ TEST_CASE("settings of a sharded step are measured side by side, and what they s
 }
 
 TEST_CASE("replicas of shards are measured, with what each group of ranks exchanges") {
-    const TestFolder folder;
-    const std::string scenario = folder.file("sharded.json");
-    const std::string file = folder.file("measured.jsonl");
-    write_file(scenario, sharded_scenario_text);
-    const Words words{BUCKETWISE_BINARY,
-                      "measure",
-                      scenario,
-                      "-o",
-                      file,
-                      "--ranks",
-                      "4",
-                      "--set",
-                      R"(/sync={"strategy": "hsdp", "sharding": {"shard_ranks": 2}})",
-                      "--sharding",
-                      "1,all",
-                      "--bytes",
-                      "4KiB,64KiB"};
+    const ShardedRun sharded;
+    const std::string& file = sharded.file;
+    const Words words = sharded.measure(
+        {"--ranks", "4", "--set", R"(/sync={"strategy": "hsdp", "sharding": {"shard_ranks": 2}})",
+         "--sharding", "1,all", "--bytes", "4KiB,64KiB"});
     check_ends_well(words + Words{"--rounds", "1"});
     // Two messages of each kind, a line of compute from each rank, two settings; ranks wait for
     // what they gather.
@@ -880,24 +882,18 @@ TEST_CASE("replicas of shards are measured, with what each group of ranks exchan
     }
     check_ends_well(words + Words{"--rounds", "2", "--resume"});
     check_complete(file, 2, 2 * 3 + 4 + 2);
-    check_predicted(folder, file, 2);
+    check_predicted(sharded.folder, file, 2);
 }
 
 TEST_CASE("stage 3 is measured with other numbers of elements that are prefetched") {
-    const TestFolder folder;
-    const std::string scenario = folder.file("sharded.json");
-    const std::string file = folder.file("measured.jsonl");
-    write_file(scenario, sharded_scenario_text);
-    const Words words{BUCKETWISE_BINARY,
-                      "measure",
-                      scenario,
-                      "-o",
-                      file,
-                      "--set",
-                      R"(/sync={"strategy": "zero3", "sharding": {)"
-                      R"("param_persistence_threshold": 30, "prefetch_bucket_size": 0}})",
-                      "--bytes",
-                      "4KiB,64KiB"};
+    const ShardedRun sharded;
+    const TestFolder& folder = sharded.folder;
+    const std::string& file = sharded.file;
+    const Words words = sharded.measure({"--set",
+                                         R"(/sync={"strategy": "zero3", "sharding": {)"
+                                         R"("param_persistence_threshold": 30, )"
+                                         R"("prefetch_bucket_size": 0}})",
+                                         "--bytes", "4KiB,64KiB"});
     const std::string outcome =
         check_ends_well(run(words + Words{"--rounds", "1", "--sharding", "35,all"}));
     CHECK_THAT(outcome, Contains("stage3_prefetch_bucket_size 0,") &&
@@ -906,7 +902,7 @@ TEST_CASE("stage 3 is measured with other numbers of elements that are prefetche
     check_predicted(folder, file, 3);
     // Settings whose collectives are alike are measured once.
     const std::string once = folder.file("once.jsonl");
-    check_ends_well({BUCKETWISE_BINARY, "measure", scenario, "-o", once, "--set",
+    check_ends_well({BUCKETWISE_BINARY, "measure", sharded.scenario, "-o", once, "--set",
                      R"(/sync={"strategy": "zero3", "sharding": {"prefetch_bucket_size": 0}})",
                      "--sharding", "1,2", "--rounds", "1", "--bytes", "4KiB,64KiB"});
     const std::vector<Json> records = records_in(once);
@@ -917,10 +913,8 @@ TEST_CASE("stage 3 is measured with other numbers of elements that are prefetche
 }
 
 TEST_CASE("what real ranks cannot shard is refused by name") {
-    const TestFolder folder;
-    const std::string scenario = folder.file("sharded.json");
-    write_file(scenario, sharded_scenario_text);
-    const std::string file = folder.file("never.jsonl");
+    const ShardedRun sharded;
+    const std::string& file = sharded.file;
     for (const Words& options :
          std::vector<Words>{{"--ranks", "1"},
                             {"--bucket-cap", "1MiB"},
@@ -928,10 +922,11 @@ TEST_CASE("what real ranks cannot shard is refused by name") {
                             {"--bytes", "4KiB", "--ranks", "3"},  // 4096 is no multiple of 12
                             {"--sharding", "1,some"},
                             {"--sharding", ""}}) {
-        check_bad_use(Words{BUCKETWISE_BINARY, "measure", scenario, "-o", file} + options);
+        check_bad_use(sharded.measure(options));
     }
     check_bad_use(measure(file, {"--sharding", "1"}));
-    check_bad_use({BUCKETWISE_BINARY, "validate", scenario, "-o", folder.file("never")});
+    check_bad_use(
+        {BUCKETWISE_BINARY, "validate", sharded.scenario, "-o", sharded.folder.file("never")});
     CHECK_FALSE(std::filesystem::exists(file));
 }
 

@@ -42,7 +42,7 @@ TEST_CASE(
     for (const char* place :
          {"megatron_lm", "megatron_distributed_optimizer", "deepspeed_zero1", "deepspeed_zero2",
           "horovod", "accelerate", "axolotl", "composer", "detectron2", "fairseq", "lightning",
-          "mmengine", "paddle", "ray_train", "torchtitan", "transformers", "xla"}) {
+          "mmengine", "ray_train", "torchtitan", "transformers"}) {
         CAPTURE(place);
         CHECK(outcome_says(all, std::string("    ") + place));
     }

@@ -144,8 +144,7 @@ TEST_CASE("a validation, and what can be done with it") {
         check_refused(quick_validation(validated()), "expected a new or empty folder, or --resume");
         const std::string before = text_of_file(folder + "/measurements.jsonl");
         const std::string comparison = text_of_file(folder + "/comparison.json");
-        const Outcome again = run(quick_validation(validated()) + Words{"--resume"});
-        CHECK(again.exit_code == 0);
+        check_ends_well(run(quick_validation(validated()) + Words{"--resume"}));
         // Nothing was left to measure but that it was resumed.
         CHECK_THAT(text_of_file(folder + "/measurements.jsonl"), Contains(before));
         CHECK(json_in(folder + "/comparison.json")["points"] == Json::parse(comparison)["points"]);
@@ -155,10 +154,9 @@ TEST_CASE("a validation, and what can be done with it") {
         const std::string text = text_of_file(validated().file("v") + "/measurements.jsonl");
         const TestFolder own;
         write_file(own.file("torn.jsonl"), text.substr(0, text.size() - 100));
-        const Outcome outcome = run(
-            bucketwise_words("calibrate", {own.file("torn.jsonl"), "-o", own.file("link.json")}));
-        CHECK(outcome.exit_code == 0);
-        CHECK_THAT(outcome.output, Contains("the last line has no end"));
+        const std::string outcome = check_ends_well(run(
+            bucketwise_words("calibrate", {own.file("torn.jsonl"), "-o", own.file("link.json")})));
+        CHECK_THAT(outcome, Contains("the last line has no end"));
     }
 
     SECTION("damaged and mixed measurements are refused by their line, and nothing is written") {
@@ -277,9 +275,7 @@ TEST_CASE("a folder with an empty file of measurements is begun with, asked to r
     for (const Words& options : {Words{}, Words{"--resume"}}) {
         const TestFolder own;
         write_file(own.file("measurements.jsonl"), "");
-        const Outcome outcome = run(short_validation(own.path()) + options, drawing.surroundings());
-        INFO(outcome.errors);
-        CHECK(outcome.exit_code == 0);
+        check_ends_well(run(short_validation(own.path()) + options, drawing.surroundings()));
         CHECK(records_of(own.file("measurements.jsonl"), "step") > 0);
         CHECK(std::filesystem::exists(own.file("report.html")));
     }
@@ -318,9 +314,8 @@ TEST_CASE("without new pictures the old ones stay, and the report shows none of 
     const OtherPython drawing("echo '<svg>old</svg>' > \"$2/accuracy.svg\"\n");
     REQUIRE(run(short_validation(own.file("v")), drawing.surroundings()).exit_code == 0);
     CHECK_THAT(text_of_file(own.file("v") + "/report.html"), Contains("<svg>old</svg>"));
-    const Outcome outcome = run(short_validation(own.file("v")) + Words{"--resume"},
-                                {.variables = {{"PYTHONHOME", own.file("none")}}});
-    CHECK(outcome.exit_code == 0);
+    check_ends_well(run(short_validation(own.file("v")) + Words{"--resume"},
+                        {.variables = {{"PYTHONHOME", own.file("none")}}}));
     CHECK(text_of_file(own.file("v") + "/accuracy.svg") == "<svg>old</svg>\n");
     const std::string html = text_of_file(own.file("v") + "/report.html");
     CHECK_THAT(html, !Contains("<svg>old</svg>"));
@@ -357,9 +352,8 @@ TEST_CASE("wrong use of calibrate, compare and validate ends with 2 and one line
     check_refused(bucketwise_words("validate", {two_buckets, "-o", own.file("v"), "--no-such"}),
                   "no-such");
     for (const char* command : {"calibrate", "compare", "validate"}) {
-        const Outcome help = run(bucketwise_words(command, {"--help"}));
-        CHECK(help.exit_code == 0);
-        CHECK_THAT(help.output, Contains("examples:"));
+        const std::string help = check_ends_well(run(bucketwise_words(command, {"--help"})));
+        CHECK_THAT(help, Contains("examples:"));
     }
 }
 

@@ -244,10 +244,9 @@ TEST_CASE("a file that another command reads is refused with that command", "[wo
 TEST_CASE("names of a scenario reach the terminal without what steers it", "[words]") {
     const TestFolder folder;
     write_file(folder.file("s.json"), changed_two_buckets(steering_name).dump());
-    const Outcome text = bucketwise({"predict", folder.file("s.json")});
-    CHECK(text.exit_code == 0);
-    check_shows_no_steering(text.output);
-    CHECK(contains(text.output, R"(a\u009b\u202ez: ddp, 2 ranks)"));
+    const std::string text = check_ends_well(bucketwise({"predict", folder.file("s.json")}));
+    check_shows_no_steering(text);
+    CHECK(contains(text, R"(a\u009b\u202ez: ddp, 2 ranks)"));
     // To a program it is what it was.
     const Outcome json = bucketwise({"predict", folder.file("s.json"), "--json", "-"});
     check_shows_no_steering(json.output);
@@ -393,11 +392,9 @@ TEST_CASE("files and folders may have names that are no UTF-8", "[words]") {
     CHECK(contains(text_of_file(place + "/\xfem.jsonl"), "\xEF\xBF\xBDm.jsonl"));
     check_ends_well(bucketwise({"calibrate", place + "/\xfem.jsonl", "-o", place + "/l.json"}));
     CHECK(bucketwise({"predict", place + "/s.json", "--link", place + "/l.json"}).exit_code == 0);
-    const Outcome bench = bucketwise(
+    check_ends_well(bucketwise(
         {"bench", "ddp-strategies", std::string(BUCKETWISE_SCENARIO_DIR) + "/cs336_ddp.json",
-         "--simulate", "--ranks", "2", "--rounds", "1", "--link", place + "/l.json"});
-    INFO(bench.errors);
-    CHECK(bench.exit_code == 0);
+         "--simulate", "--ranks", "2", "--rounds", "1", "--link", place + "/l.json"}));
 }
 
 TEST_CASE("a byte-order mark before a file changes nothing", "[words]") {
@@ -410,14 +407,10 @@ TEST_CASE("a byte-order mark before a file changes nothing", "[words]") {
         INFO(name);
         write_file(folder.file(name), text);
         const Words words = before + Words{folder.file(name)} + after;
-        const Outcome plain = bucketwise(words);
-        INFO(plain.errors);
-        CHECK(plain.exit_code == 0);
+        const std::string plain = check_ends_well(bucketwise(words));
         write_file(folder.file(name), mark + text);
-        const Outcome marked = bucketwise(words);
-        INFO(marked.errors);
-        CHECK(marked.exit_code == 0);
-        CHECK(marked.output == plain.output);
+        const std::string marked = check_ends_well(bucketwise(words));
+        CHECK(marked == plain);
     };
     both("s.json", text_of_file(two_buckets), {"predict"});
     both("l.json", Json::parse(text_of_file(two_buckets))["cluster"]["link"].dump(),

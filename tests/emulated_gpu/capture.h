@@ -1,4 +1,4 @@
-// What is being recorded from streams into a graph.
+// The recording of streams into a graph.
 //
 // A lane is the part of one stream. Nodes of a lane run in order; lanes are ordered by their events
 // only: a signal node of one lane sets a slot that wait nodes of others wait for.
@@ -30,7 +30,7 @@ struct GraphBody {
     std::size_t lanes = 0;
     std::size_t slots = 0;
     std::deque<GraphNode> nodes;  // as issued
-    // What others learn the end of the last graph from; by the graphs and executables there are.
+    // Signals the end of the last graph; counts graphs and executables.
     mutable std::vector<std::shared_ptr<void>> held = {};
     mutable int holders = 0;
 

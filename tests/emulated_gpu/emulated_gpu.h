@@ -32,7 +32,7 @@ T* alias(T* device_pointer) {
     return static_cast<T*>(const_cast<void*>(alias_of(device_pointer)));
 }
 
-// What the configuration of a communicator allowed; NCCL_CONFIG_UNDEF_INT where it did not say.
+// The configured limit of a communicator; NCCL_CONFIG_UNDEF_INT where it did not say.
 struct CtaRange {
     int min = 0;
     int max = 0;

@@ -1,4 +1,4 @@
-// What tests of the double need of CUDA.
+// The parts of CUDA that tests of the double need.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -8,7 +8,7 @@
 namespace bucketwise::emulated {
 
 // Objects stay until the process ends, so that a thread that still works on a destroyed one does no
-// harm and a handle used after its end is told from a live one.
+// harm and a dead handle is known to be dead.
 template <typename T>
 class Handles {
   public:

@@ -9,7 +9,7 @@
 
 namespace bucketwise::emulated {
 
-// What enqueue() does, with an error for every misuse.
+// Like enqueue(), with an error for every misuse.
 cudaError_t launch(cudaStream_t stream, std::function<void()> work);
 
 // The same for what the thread may have done by a device that is not its current one.

@@ -1,4 +1,4 @@
-// A stream as calls name it, and all that there are. What is done with one: stream.h, capture.h.
+// A stream as calls name it, and all that there are. Its operations: stream.h, capture.h.
 #pragma once
 
 #include <cuda_runtime_api.h>

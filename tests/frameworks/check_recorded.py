@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""What is installed here does what was recorded of it: a part of each recording is made anew and compared.
+"""Checks the installed frameworks against their recordings: makes a part of each recording anew and compares.
 
 usage: check_recorded.py
 
 DeepSpeed and Megatron core with one model each, PyTorch's memory of gradients and buckets, and what Accelerate hands on.
-What Python does not have, or has in another version than was recorded, is left out by name; with nothing left the exit
+A framework that is not installed, or in another version than recorded, is left out by name; with nothing left the exit
 code is 77.
 """
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes tests/data/frameworks/deepspeed.json: what DeepSpeed's ZeRO stages 0, 1 and 2 do with a model's gradients.
+"""Writes tests/data/frameworks/deepspeed.json: the collectives of DeepSpeed's ZeRO stages 0, 1 and 2.
 
     pip install torch transformers torchvision deepspeed
     pip install --no-deps --no-build-isolation --target old/0.14.2 deepspeed==0.14.2     # and any other version
@@ -10,8 +10,8 @@ usage: record_deepspeed.py [--only TEXT] [--output FILE] [folder ...]
   --only TEXT    only the cases whose description, a line of JSON, contains TEXT; writes nothing but prints them
   --output FILE  write another file
 
-Two and four Gloo ranks on loopback, on a CPU, where DeepSpeed has no streams: what is recorded is the order in which
-the host starts things. It takes about ten minutes. RECORDING_TRACEBACK=1 shows why a case was refused.
+Two and four Gloo ranks on loopback, on a CPU, where DeepSpeed has no streams: the recording is the host's order of
+issue. It takes about ten minutes. RECORDING_TRACEBACK=1 shows why a case was refused.
 """
 
 import argparse
@@ -58,7 +58,7 @@ def trainable(model):
 
 
 def limits(model, which):
-    """Values of reduce_bucket_size; None leaves it at its default."""
+    """Values of reduce_bucket_size; the default for None."""
     sizes = trainable(model)
     values = {
         "default": None,

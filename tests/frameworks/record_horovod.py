@@ -7,9 +7,9 @@ Writes ../data/frameworks/horovod.json. Needs Horovod with PyTorch and Gloo; 0.2
 
     HOROVOD_WITH_PYTORCH=1 HOROVOD_WITHOUT_MPI=1 HOROVOD_WITH_GLOO=1 pip install horovod==0.28.1
 
-A cycle takes a tenth of a second, so that a backward pass of a small model is handed over within one: what is fused then
-depends on sizes and order alone. Of each case three passes are watched by Horovod's own timeline; one that fell into two
-cycles is not counted.
+A cycle takes a tenth of a second, so that a backward pass of a small model is handed over within one: fusion then
+depends on sizes and order alone. Horovod's own timeline watches three passes of each case; a pass that falls into two
+cycles does not count.
 """
 
 import json
@@ -75,7 +75,7 @@ def record(folder):
 
 
 def what_was_fused(file, index):
-    """The order in which gradients were handed over, and the groups, of a timeline."""
+    """The order of handing over gradients, and the groups, from a timeline."""
     text = file.read_text().rstrip().rstrip(",")
     events = json.loads(text if text.endswith("]") else text + "]")
     lanes, order, groups, open_group = {}, [], [], []

@@ -11,8 +11,8 @@ usage: record_megatron.py [--only TEXT] [--output FILE] [folder ...]
   --output FILE  write another file
 
 Two to four Gloo ranks on loopback, on a CPU. Megatron is written for GPUs, so some functions of torch.cuda are
-replaced, see on_cpu(): what is recorded is the order in which the host starts things. Its optimizer and its function
-that ends a step are Megatron's own. It takes a few minutes. RECORDING_TRACEBACK=1 shows why a case was refused.
+replaced, see on_cpu(): the recording is the host's order of issue. The optimizer and the function that ends a step
+are Megatron's own. It takes a few minutes. RECORDING_TRACEBACK=1 shows why a case was refused.
 """
 
 import argparse
@@ -67,7 +67,7 @@ def trainable(model):
 
 
 def bucket_sizes(model, which):
-    """Values of bucket_size; None leaves it at its default."""
+    """Values of bucket_size; the default for None."""
     sizes = trainable(model)
     values = {
         "default": None,
@@ -145,7 +145,7 @@ class Stream:
 
 
 def on_cpu():
-    """Replaces what Megatron needs of a GPU, before it is imported. None of it starts or waits for a collective."""
+    """Replaces the functions of a GPU, before Megatron is imported. They start no collective and wait for none."""
     # The device of the buffers.
     torch.cuda.current_device = lambda: "cpu"
     # Waited for before and after a collective, where it has a stream of its own.

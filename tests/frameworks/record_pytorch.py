@@ -230,7 +230,7 @@ def on_accumulated(parameter, callback):
 
 
 def average(group, bucket):
-    """What DistributedDataParallel does without a hook; the division is here because a hook switches DDP's off."""
+    """DistributedDataParallel's behaviour without a hook; the division is here because a hook switches DDP's off."""
     return default_hooks.allreduce_hook(group, bucket)
 
 
@@ -284,8 +284,8 @@ class Watched:
                 batch = self.make_batch(self.rank, 10 * iteration + micro_step)
                 loss = self.loss(self.ddp if model is None else model, batch)
                 self.root = loss.grad_fn
-                # The last node of the graph that runs is not known, so the engine says when the graph is done: its
-                # callbacks run in the order in which they were queued, and this one is queued first.
+                # The last node of the graph is not known, so the engine's callback marks the end of the graph:
+                # callbacks run in the order of queueing, and this one is queued first.
                 loss.register_hook(
                     lambda _: torch.autograd.Variable._execution_engine.queue_callback(
                         lambda: self.events.append("graph done")
@@ -514,9 +514,9 @@ LABELS = {
 
 
 def dispatched(backward, parameters):
-    """For PyTorch 1.13, whose profiler knows neither all-reduces nor types: what the dispatcher was asked for.
+    """For PyTorch 1.13, whose profiler knows neither all-reduces nor types: the calls of the dispatcher.
 
-    What an all-reduce's thread does is not among it.
+    The work of an all-reduce's thread is not among them.
     """
     from torch.utils._python_dispatch import TorchDispatchMode
 

@@ -29,7 +29,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-# Of a list of events, which are in the order in which the host does them.
+# The kinds of events in a list, which has the host's order.
 EVENTS = {
     '"backward"': "A mark: something that the field events of the recording describes has happened.",
     "7": "The next 7 gradients of the model's readiness are final; what follows in the list happens after the last of "
@@ -44,7 +44,7 @@ EVENTS = {
     '["coalesce"], ["coalesced"]': "The two or more collectives between these go out together, at the second, which "
     "has the async of all of them.",
 }
-# What each collective's largest tensor is called.
+# The name of each collective's largest tensor.
 COLLECTIVES = {
     "all_reduce": "tensor",
     "all_reduce_coalesced": "tensors",
@@ -64,7 +64,7 @@ COLLECTIVES = {
 # Older names for the same two.
 BASES = {"_all_gather_base": "all_gather_into_tensor", "_reduce_scatter_base": "reduce_scatter_tensor"}
 
-# What a coalescing manager holds back until its end.
+# The collectives that a coalescing manager holds back until its end.
 COALESCED = ("all_reduce", "all_gather_into_tensor", "reduce_scatter_tensor")
 
 
@@ -83,7 +83,7 @@ def on_final_gradient(parameter, function):
 
 
 class Work:
-    """What an asynchronous collective returns, with its wait() noted."""
+    """The handle of an asynchronous collective, with its wait() noted."""
 
     def __init__(self, work, recorder, number):
         self.work, self.recorder, self.number = work, recorder, number
@@ -275,14 +275,14 @@ def run_rank(rank, function, ranks, port, folder, arguments):
 
 
 def run_ranks(function, ranks, arguments):
-    """What function(rank, ranks, arguments) returned on every rank, which have to be able to say it in JSON."""
+    """The results of function(rank, ranks, arguments) on all ranks, passed as JSON."""
     with tempfile.TemporaryDirectory() as folder:
         torch.multiprocessing.spawn(run_rank, (function, ranks, free_port(), folder, arguments), ranks)
         return [json.loads((Path(folder) / f"{rank}.json").read_text()) for rank in range(ranks)]
 
 
 def attempt(function, *arguments):
-    """What function(*arguments) returns, or why the framework refuses, as {"refused": ...}."""
+    """The result of function(*arguments), or the framework's refusal as {"refused": ...}."""
     try:
         return function(*arguments)
     except Exception as error:

@@ -1,4 +1,4 @@
-// Any bytes as a flight recorder's dump, a pickle or JSON, compressed or not: either InputError
+// Any bytes as a flight recorder's dump in JSON, compressed or not: either InputError
 // says what is wrong with them, or they give a scenario that can be simulated.
 #include <cstddef>
 #include <cstdint>

@@ -111,7 +111,7 @@ def as_list(interference):
 
 
 def check_calibration(program, records, folder):
-    """Values that only a GPU's ranks measure arrive in the calibrated link and scenario."""
+    """Quantities that only ranks on GPUs measure arrive in the calibrated link and scenario."""
     files = [str(folder / name) for name in ("gpu.jsonl", "link.json", "scenario.json")]
     Path(files[0]).write_text("".join(json.dumps(r) + "\n" for r in records))
     done = subprocess.run([program, "calibrate", files[0], "-o", files[1], "--scenario-output", files[2]],

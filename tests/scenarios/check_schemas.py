@@ -4,7 +4,7 @@
 usage: check_schemas.py path/to/bucketwise path/to/bucketwise_run_commands repo_root
 
 The parser is asked, not read: each value of a few full documents is spoilt in turn, and what the
-error message then expects is compared with the schema. That takes some thousand commands, which one process runs; the
+error message then expects is compared with the schema. It takes some thousand commands, which one process runs; the
 program itself is started for some of them, and must say the same.
 """
 import copy
@@ -347,7 +347,7 @@ def as_pointer(parts):
 
 
 def changed(document, pointer, change):
-    """A copy in which `change(parent, last part)` has been applied at the pointer."""
+    """Returns a copy, changed by `change(parent, last part)` at the pointer."""
     copied = copy.deepcopy(document)
     if not pointer:
         return change({"": copied}, "")
@@ -437,7 +437,7 @@ def keys_agree(schemas, binary, readme):
 
 
 def enums_and_ranges_agree(schemas, binary, readme):
-    """What the parser expects in place of a value that nothing is."""
+    """Compares the values that the parser expects in place of an impossible one."""
     described = set(re.findall(r"`([^`\n]+)`", readme))
     ranges = {}  # (key, description): [the schema's range, those of the parser]; some depend on other values
     values = 0
@@ -476,7 +476,7 @@ def required_keys_agree(schemas, binary):
     """Without any one key, both accept or both refuse."""
     keys = 0
     for document, pointer, _, _ in all_places(schemas):
-        # Which segment is the last one is beyond a schema, and that every gradient is made ready.
+        # A schema cannot say which segment is the last one, or that every gradient is made ready.
         if not pointer or isinstance(pointer[-1], int) or pointer[-1] in ("up_to_bytes", "ready"):
             continue
         keys += 1
@@ -661,7 +661,7 @@ def places_in(node, instance, pointer=()):
 
 
 def baselines_agree(binary, root, folder):
-    """What check writes of a trace, measurements and scenarios is as its schema says and is read; nothing else is."""
+    """Files that check writes of traces, measurements and scenarios fit their schema and are read; others do not."""
     schema = json.loads((root / "scenarios" / "baseline.schema.json").read_text())
     validator = jsonschema.Draft202012Validator(schema)
     described = set(re.findall(r"`([^`\n]+)`", (root / "docs" / "check.md").read_text()))

@@ -3,8 +3,8 @@
 //
 //   compare_rings [RANKS...]
 //
-// Twice for each number of ranks: under SimGrid's network model Constant, in which every message
-// takes equally long, and under CM02 with latency and bandwidth. Exit code 1: the times differ by
+// Twice for each number of ranks: under SimGrid's network model Constant, with equally long
+// messages, and under CM02 with latency and bandwidth. Exit code 1: the times differ by
 // more than 0.1 %.
 #include <chrono>
 #include <cmath>

@@ -5,8 +5,10 @@
 #include <gloo/context.h>
 #include <gloo/transport/unbound_buffer.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <string>
 
@@ -18,7 +20,8 @@ namespace bucketwise {
 class GlooGroup {
   public:
     // `context` is connected to all others; null if there is only one rank.
-    GlooGroup(std::shared_ptr<gloo::Context> context, std::chrono::milliseconds deadline);
+    GlooGroup(std::shared_ptr<gloo::Context> context, std::chrono::milliseconds deadline)
+        : context_(std::move(context)), deadline_(deadline) {}
 
     [[nodiscard]] int rank() const { return context_ ? context_->rank : 0; }
     [[nodiscard]] int ranks() const { return context_ ? context_->size : 1; }
@@ -26,9 +29,9 @@ class GlooGroup {
     [[nodiscard]] const std::shared_ptr<gloo::Context>& context() const { return context_; }
 
     // Runs one collective's part on this rank. When it fails, its messages are left half-sent: the
-    // connections are closed, so that the others need not wait for their deadline, and whatever is
-    // called next fails at once. The buffers that `run` uses are the caller's: they must outlive
-    // the connections, or Gloo's thread could not put away what still arrives and would spin.
+    // connections are closed, so that the others need not wait for their deadline, and the next
+    // call fails at once. The buffers that `run` uses are the caller's: they must outlive the
+    // connections, or Gloo's thread could not put away what still arrives and would spin.
     template <typename Collective>
     void collective(const char* name, const Collective& run) {
         const std::string doing = std::string(name) + " on rank " + std::to_string(rank()) +
@@ -46,7 +49,7 @@ class GlooGroup {
         }
     }
 
-    // The same of one that Gloo has, with what it asks for but its timeout.
+    // The same for a collective of Gloo, with its options except the timeout.
     template <typename Options, typename Collective>
     void collective(const char* name, Options& options, const Collective& run) {
         options.setTimeout(deadline_);
@@ -63,11 +66,20 @@ class GlooGroup {
         }
     }
 
-    [[nodiscard]] std::unique_ptr<gloo::transport::UnboundBuffer> buffer(void* data,
-                                                                         std::int64_t size) const;
+    [[nodiscard]] auto buffer(void* data, std::int64_t size) const {
+        return context_->createUnboundBuffer(data, static_cast<std::size_t>(size));
+    }
 
   private:
-    void close() noexcept;
+    void close() noexcept {
+        try {
+            if (context_) {
+                context_->closeConnections();
+            }
+        } catch (const std::exception&) {
+            // There is a failure to report already.
+        }
+    }
 
     std::shared_ptr<gloo::Context> context_;
     std::chrono::milliseconds deadline_;
@@ -81,15 +93,19 @@ class CollectiveDeadline {
         : end_(std::chrono::steady_clock::now() + limit) {}
 
     // At least 1 ms: Gloo takes 0 and -1 for something else.
-    [[nodiscard]] std::chrono::milliseconds left() const;
+    [[nodiscard]] std::chrono::milliseconds left() const {
+        const auto left =
+            std::chrono::ceil<std::chrono::milliseconds>(end_ - std::chrono::steady_clock::now());
+        return std::max(left, std::chrono::milliseconds{1});
+    }
 
   private:
     std::chrono::steady_clock::time_point end_;
 };
 
-// Messages of different kinds between the same two ranks are told apart by their slot. Those of one
-// kind arrive in the order in which they were sent. The upper 8 bits are Gloo's to name its own
-// collectives, 1 to 8 (gloo/types.h).
+// Slots distinguish kinds of messages between the same two ranks. Messages of one kind arrive in
+// the order of sending. The upper 8 bits are Gloo's to name its own collectives, 1 to 8
+// (gloo/types.h).
 struct Slot {
     enum : std::uint64_t {
         ring_reduce_scatter = 0x42ULL << 56,

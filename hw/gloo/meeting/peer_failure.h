@@ -1,4 +1,4 @@
-// What Gloo throws becomes PeerFailure, with a message that a person can read.
+// Turns Gloo's exceptions into PeerFailure, with a message that a person can read.
 #pragma once
 
 #include <gloo/common/error.h>
@@ -14,7 +14,7 @@ namespace bucketwise {
 // One line, without the paths of Gloo's source files: "Timed out waiting 200ms for ...".
 std::string tidied(std::string_view gloo_message);
 
-// Runs `step`. What Gloo throws becomes PeerFailure ("DOING: what Gloo says"); all else passes.
+// Runs `step`. Gloo's exceptions become PeerFailure ("DOING: Gloo's message"); all others pass.
 template <typename Step>
 void with_peer_failures(const std::string& doing, const Step& step) {
     try {

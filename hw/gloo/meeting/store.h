@@ -1,4 +1,4 @@
-// Where the ranks of a job find each other: a key-value store that all of them reach.
+// The meeting place of the ranks of a job: a key-value store that all of them reach.
 #pragma once
 
 #include <gloo/rendezvous/store.h>
@@ -16,7 +16,7 @@
 
 namespace bucketwise {
 
-// One of Gloo's stores, asked without blocking, so that whoever waits can look after other things.
+// One of Gloo's stores, asked without blocking, so that a waiting rank can do other things.
 class KeyValueStore : public Interface {
   public:
     virtual bool has(const std::string& key) = 0;
@@ -40,7 +40,7 @@ std::unique_ptr<KeyValueStore> open_store(const std::string& place);
 // Gloo that was built with it, or with the reason why there is none.
 std::unique_ptr<KeyValueStore> open_redis_store(const std::string& place);
 
-// What all of them share. Store: of Gloo's.
+// The common part of all stores. Store: one of Gloo's.
 template <typename Store>
 class StoreOfGloo : public KeyValueStore {
   public:
@@ -77,7 +77,7 @@ class StoreOfGloo : public KeyValueStore {
     std::unique_ptr<Store> store_;
 };
 
-// The keys of one job, waited for no longer than until a deadline. This is what Gloo gets to see.
+// The keys of one job, waited for no longer than until a deadline. Gloo sees only this one.
 class JobStore final : public gloo::rendezvous::Store {
   public:
     using Deadline = std::chrono::steady_clock::time_point;

@@ -1,4 +1,6 @@
-#include "hw/gpu/kernels/batch_norm_kernels.h"
+#include "hw/gpu/kernels/kernels.h"
+
+#include "hw/gpu/kernels/kernel_bodies.h"
 
 #include "hw/gpu/kernels/launch.h"
 

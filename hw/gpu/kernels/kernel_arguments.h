@@ -1,8 +1,10 @@
-// What kernels are given and what they leave: values in tables and in device memory.
+// Arguments and results of kernels: values in tables and in device memory.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+
+#include "hw/compute/elements.h"
 
 namespace bucketwise {
 
@@ -14,8 +16,6 @@ struct Chunk {
     std::int64_t count = 0;       // elements
     std::int64_t tensor_index = 0;  // whose results and factors these are
 };
-
-enum class PackDirection { into_place, out_of_place };
 
 // So large that a warp's reads overlap, so small that a bucket of 25 MiB is shared out evenly among
 // the multiprocessors.
@@ -40,7 +40,7 @@ struct OptimizerState {
     const float* parameters = nullptr;
 };
 
-// What a check of one tensor found; in device memory, all zero bits but first_wrong before.
+// The result of checking one tensor; in device memory, all zero bits but first_wrong before.
 struct CheckResult {
     std::uint64_t largest_difference_bits = 0;  // of a double >= 0, which order like its bits
     std::int64_t first_wrong = -1;              // element further off than the tolerance

@@ -1,4 +1,4 @@
-// What one thread of each kernel computes, as plain functions of its place: the GPU runs them in
+// The computing of one thread of each kernel, as plain functions of its place: the GPU runs them in
 // kernels.cu, a host without one runs them thread by thread to test them.
 //
 // Memory is touched 16 bytes at a time where both sides are aligned, which is what a warp needs to
@@ -14,9 +14,11 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "hw/batch_norm/batch_norm_passes.h"
 #include "hw/compute/both_sides.h"
 #include "hw/gpu/kernels/kernel_arguments.h"
 #include "sim/base/dtype.h"
+#include "sim/scenario/scenario.h"
 
 namespace bucketwise {
 
@@ -75,7 +77,7 @@ BUCKETWISE_BOTH_SIDES bool is_aligned(const T* data) {
     return reinterpret_cast<std::uintptr_t>(data) % word_of_16_bytes == 0;
 }
 
-// As many elements as fill 16 bytes on the narrower side.
+// The elements that fill 16 bytes on the narrower side.
 template <typename To, typename From>
 BUCKETWISE_BOTH_SIDES constexpr std::int64_t step_of() {
     return 16 / (sizeof(To) < sizeof(From) ? sizeof(To) : sizeof(From));
@@ -319,6 +321,44 @@ BUCKETWISE_BOTH_SIDES ShareFound check_share(const Chunk& chunk, const ExpectedP
         }
     }
     return found;
+}
+
+// --- BatchNorm ---
+//
+// A thread goes down a column of the [rows, channels] matrix, its neighbours down the columns
+// beside it, so that a warp reads whole cache lines. One block sums the rows of 32 channels: right
+// for up to some thousand rows, the batches of a layer on vectors; the maps of a convolution, with
+// a million rows, would need more blocks.
+
+// A block that sums over rows is so many channels wide, with so many threads down each of them.
+constexpr int sum_block_channels = 32;
+constexpr int sum_block_rows = 8;
+
+// The rows of one channel that a thread goes down.
+struct ColumnShare {
+    std::int64_t channel = 0;
+    std::int64_t first_row = 0;
+    std::int64_t step = 1;
+};
+
+template <SumsRows Pass>
+BUCKETWISE_BOTH_SIDES ChannelSums sums_of_share(const Pass& pass, const ColumnShare& share) {
+    ChannelSums sums;
+    for (std::int64_t row = share.first_row; row < pass.shape.rows; row += share.step) {
+        const ChannelSums terms =
+            pass.terms(row * pass.shape.channels + share.channel, share.channel);
+        sums.first += terms.first;
+        sums.second += terms.second;
+    }
+    return sums;
+}
+
+template <WritesElements Pass>
+BUCKETWISE_BOTH_SIDES void write_share(const Pass& pass, const ColumnShare& share) {
+    const auto known = pass.known_of(share.channel);
+    for (std::int64_t row = share.first_row; row < pass.shape.rows; row += share.step) {
+        pass.write(row * pass.shape.channels + share.channel, known);
+    }
 }
 
 }  // namespace bucketwise

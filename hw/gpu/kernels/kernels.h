@@ -8,7 +8,9 @@
 
 #include <cstdint>
 
+#include "hw/batch_norm/batch_norm_passes.h"
 #include "hw/gpu/kernels/kernel_arguments.h"
+#include "hw/training/training_passes.h"
 #include "sim/base/dtype.h"
 #include "sim/scenario/scenario.h"
 
@@ -54,5 +56,12 @@ void launch_check(cudaStream_t stream, const Chunk* chunks, std::int64_t count, 
 // would else wait for ever. Both are memory of the host.
 void launch_wait_for_flag(cudaStream_t stream, const volatile int* flag, int value,
                           volatile int* gave_up);
+
+// Puts one launch on the stream, or none where there is nothing to do, and returns; what the pass
+// touches is on the device. Throws GpuError when the launch fails.
+void launch_training(cudaStream_t stream, const TrainingPass& pass);
+
+// One launch on the stream; what it touches is on the device. Throws GpuError when it fails.
+void launch_batch_norm(cudaStream_t stream, const BatchNormPass& pass);
 
 }  // namespace bucketwise

@@ -1,4 +1,4 @@
-#include "hw/gpu/kernels/training_kernels.h"
+#include "hw/gpu/kernels/kernels.h"
 
 #include "hw/gpu/kernels/launch.h"
 

@@ -1,5 +1,5 @@
-// Return codes of CUDA and cuBLAS as exceptions that name the call, its place and what the library
-// says. Who the rank is says whoever reports the exception.
+// Return codes of CUDA and cuBLAS as exceptions that name the call, its place and the library's
+// message. The reporter of the exception names the rank.
 #pragma once
 
 #include <cublas_v2.h>

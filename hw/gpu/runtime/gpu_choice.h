@@ -1,5 +1,5 @@
-// Which GPU a rank uses, whether all ranks of a job may have theirs, and what NCCL has to be told
-// so that it lets several share one.
+// The choice of a rank's GPU, the check that ranks do not share one, and the settings that make
+// NCCL let them.
 #pragma once
 
 #include <cstdint>
@@ -9,14 +9,14 @@
 #include <vector>
 
 #include "hw/launch/rank_identity.h"
-#include "hw/rank/control_group.h"
+#include "hw/rank/communicator.h"
 
 namespace bucketwise {
 
-// Which of this process's GPUs, 0 <= GPU < gpus, is the rank's. A rank takes the GPU of its number
-// on this machine. Where only one is visible, that may be a launcher's doing (srun
-// --gpus-per-task=1), so it is taken; whether another rank has it too is seen later. Throws
-// GpuError when there are too few.
+// The rank's GPU among this process's, 0 <= GPU < gpus. A rank takes the GPU of its number on this
+// machine. Where only one is visible, that may be a launcher's doing (srun --gpus-per-task=1), so
+// it is taken; whether another rank has it too is seen later. Throws GpuError when there are too
+// few.
 int gpu_for(const RankIdentity& identity, int gpus, bool share_gpu);
 
 // How many there are for this process. Throws GpuError when there is none, or no driver.

@@ -46,7 +46,7 @@ class GpuEvent {
     void record(const GpuStream& stream) const;
     // Also in a stream that is being captured: each launch of the graph then records it anew.
     void record_in_graph(const GpuStream& stream) const;
-    // What follows on the stream comes after the event.
+    // Later work on the stream comes after the event.
     void hold_up(const GpuStream& stream) const;
     [[nodiscard]] bool has_happened() const;
 

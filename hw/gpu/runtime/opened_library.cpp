@@ -7,7 +7,7 @@
 namespace bucketwise {
 namespace {
 
-// What the loader says: which file it looked for or in, and why that will not do.
+// The loader's message: the file it looked for or in, and the reason.
 std::string loading_error() {
     const char* error = ::dlerror();  // NOLINT(concurrency-mt-unsafe): the loader's, by thread
     return error == nullptr ? "no reason given" : error;

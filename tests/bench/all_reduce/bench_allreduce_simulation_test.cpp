@@ -17,7 +17,7 @@ using nlohmann::json;
 
 using Run = testing::ShellOutcome;
 
-// What follows `bucketwise bench allreduce` on a line of the shell, in the scenarios' folder.
+// Runs `bucketwise bench allreduce` with these options in the scenarios' folder.
 Run run(const std::string& options) {
     return testing::run_in_shell(
         "cd '" BUCKETWISE_SCENARIO_DIR "' && '" BUCKETWISE_BINARY "' bench allreduce " + options);

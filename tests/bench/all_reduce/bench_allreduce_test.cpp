@@ -22,7 +22,7 @@ using Cells = std::vector<std::string>;
 
 using ShellRun = testing::ShellOutcome;
 
-// Runs a line of the shell in which $BENCH is `bucketwise bench`.
+// Runs a line of the shell; $BENCH is `bucketwise bench`.
 ShellRun run_shell(const std::string& line) {
     return testing::run_in_shell("BENCH='" BUCKETWISE_BINARY " bench'; " + line);
 }
@@ -197,7 +197,7 @@ TEST_CASE("all-gathers and reduce-scatters on 2 and 3 ranks make a link's own nu
             CHECK(off <= (std::string(kind) == "allgather" ? 0 : rounding(3)));
             ++sizes_of_three[record["bytes"].get<std::int64_t>()];
         }
-        // Of 3 ranks a part is a whole number of float32: 12 bytes of all at once.
+        // On 3 ranks a part is a whole number of float32: 12 bytes over all ranks.
         const bool parts = std::string(kind) != "allreduce";
         CHECK(sizes_of_three == std::map<std::int64_t, int>{{parts ? 3996 : 4000, 2},
                                                             {parts ? 65532 : 65536, 2},

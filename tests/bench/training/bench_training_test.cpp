@@ -50,7 +50,7 @@ TEST_CASE("ranks train, and both implementations learn the same bits on two of t
         CHECK(file.text(row, "loss") == file.text(0, "loss"));
         CHECK(file.text(row, "accuracy") == file.text(0, "accuracy"));
     }
-    // What is simulated is a whole run: 2 epochs of 101 samples, 16 a step, are 2 x 7 steps.
+    // The simulation is of a whole run: 2 epochs of 101 samples, 16 a step, are 2 x 7 steps.
     CHECK(file.number(0, "simulated_time_s") > 6 * file.number(0, "simulated_step_ms") / 1e3);
 }
 

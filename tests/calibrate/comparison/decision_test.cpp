@@ -178,8 +178,8 @@ Raced simulated(const StoredRun& run, bool race, Normal& normal) {
     return raced;
 }
 
-// What acting upon it costs over the best stored cap, and the share of draws in which two of them
-// lead to caps as good as each other.
+// The cost of acting upon it over the best stored cap, and the share of draws where two
+// races lead to equally good caps.
 struct Races {
     double same = 0;        // of all rounds and half of the steps
     double same_again = 0;  // of all rounds and all rounds drawn again

@@ -26,7 +26,7 @@ TEST_CASE("plans are compared in the rounds that both were measured in") {
     const PairedSteps steps({Rounds{100.0, 100.0, 200.0, 200.0},
                              Rounds{std::nullopt, std::nullopt, 220.0, 220.0},
                              Rounds{130.0, 130.0, std::nullopt, std::nullopt}});
-    CHECK(steps.rounds_of(1) == 2);
+    CHECK(steps.rounds_of(1, 1) == 2);
     CHECK(steps.rounds_of(1, 0) == 2);
     CHECK(steps.rounds_of(1, 2) == 0);
     CHECK(steps.slower_than(0)[1].value() == Approx(0.1));
@@ -44,8 +44,8 @@ TEST_CASE("of one round nothing says how far others lie apart") {
 TEST_CASE(
     "the interval is Student's of the differences of logarithms, weighed with what pairs share") {
     // Differences of the one pair: ln 1.1 and ln 1.3, mean 0.178837, variance (ln 1.3 - ln 1.1)^2 /
-    // 2 = 0.0139535. The pool is this pair's own, so the variance stays; 1 + 4 degrees of freedom,
-    // of which t is beyond 2.570582 in 5 % of cases: half width 2.570582 sqrt(0.0139535 / 2) =
+    // 2 = 0.0139535. The pool is this pair's own, so the variance stays; t of 1 + 4 degrees of
+    // freedom is beyond 2.570582 in 5 % of cases: half width 2.570582 sqrt(0.0139535 / 2) =
     // 0.214714.
     const PairedSteps steps({Rounds{100.0, 100.0}, Rounds{110.0, 130.0}});
     const SlowerBy slower = steps.slower(1, 0, outside).value();
@@ -57,14 +57,14 @@ TEST_CASE(
 TEST_CASE("a single round that is far off neither moves a difference nor widens it much") {
     const PairedSteps steps(
         {Rounds{100.0, 100.0, 100.0, 100.0, 100.0}, Rounds{109.0, 110.0, 111.0, 110.0, 400.0}});
-    // Of five the smallest and the largest are left out: 1.10, 1.10, 1.11.
+    // The smallest and the largest of five are left out: 1.10, 1.10, 1.11.
     CHECK(steps.slower_than(0)[1].value() == Approx(std::cbrt(1.1 * 1.1 * 1.11) - 1));
     CHECK(steps.slower(1, 0, outside)->high < 0.13);
 }
 
 TEST_CASE("intervals hold the truth as often as they say") {
-    // Two plans, 3 % apart, eight rounds whose speed varies by 10 % and single steps by 2 %. Of
-    // 1,000 draws 950 hold the truth in the mean, with a deviation of 7.
+    // Two plans, 3 % apart, eight rounds whose speed varies by 10 % and single steps by 2 %. The
+    // intervals of 950 in 1,000 draws hold the truth in the mean, with a deviation of 7.
     Normal normal(7);
     std::int64_t held = 0;
     for (int draw = 0; draw < 1000; ++draw) {

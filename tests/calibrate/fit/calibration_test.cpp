@@ -43,9 +43,8 @@ Comparison compare_with(const std::string& other_document) {
     SyntheticMachine machine(synthetic_scenario(), {});
     SyntheticMachine other(synthetic_scenario(other_document), {});
     const MeasuredRun run =
-        collect_run(concatenated({machine.environment(Json::parse(synthetic_document()).dump()),
-                                  machine.all_reduces(3), machine.computes(3),
-                                  machine.contentions(3), other.steps(3, synthetic_caps())}),
+        collect_run(concatenated({synthetic_records(machine, synthetic_document(), {3, 3, 3}),
+                                  other.steps(3, synthetic_caps())}),
                     false, "mixed.jsonl");
     return compared(calibrated(calibrate({run}, synthetic_scenario())), run);
 }
@@ -88,9 +87,8 @@ TEST_CASE("a machine without noise is found again, and its steps predicted exact
 
 MeasuredRun synthetic_gpu_run(bool shared_gpu = false) {
     SyntheticMachine machine(synthetic_scenario(synthetic_gpu_document()), {});
-    std::vector<Measurement> records = concatenated(
-        {machine.environment(Json::parse(synthetic_gpu_document()).dump()), machine.all_reduces(6),
-         machine.computes(6), machine.contentions(6), machine.steps(6, synthetic_caps())});
+    std::vector<Measurement> records =
+        synthetic_records(machine, synthetic_gpu_document(), {6, 6, 6, 6});
     for (Measurement& record : records) {
         std::visit(
             [&](auto& r) {
@@ -154,7 +152,7 @@ TEST_CASE("a GPU's launches and slowdowns by thread blocks are found again, and 
 TEST_CASE("the report tells what the host takes, and matrix products from the rest") {
     const Calibration calibration =
         calibrate({synthetic_gpu_run()}, synthetic_scenario(synthetic_gpu_document()));
-    // With 4 CTAs 1000 us take 1200, of which 955.6 x 1.1 are products; the rest 148.9 for 44.4.
+    // With 4 CTAs 1000 us take 1200: products 955.6 x 1.1, and the rest 148.9 for 44.4.
     const InterferencePoint& four = calibration.interference.points[3];
     CHECK(four.ctas == 4);
     CHECK(four.apart.products.value() == Approx(1.1));
@@ -212,12 +210,8 @@ TEST_CASE("contention that shows no slowdown is written, so that none is assumed
 
 TEST_CASE("without contention measured, GPUs are assumed to disturb, and CPUs are not") {
     const auto warning = [](const char* document) {
-        SyntheticMachine machine(synthetic_scenario(document), {});
-        const MeasuredRun run =
-            collect_run(concatenated({machine.environment(Json::parse(document).dump()),
-                                      machine.all_reduces(1), machine.computes(1)}),
-                        false, "m.jsonl");
-        const Calibration calibration = calibrate({run}, synthetic_scenario(document));
+        const Calibration calibration =
+            calibrate({synthetic_run_of(document, {1, 1})}, synthetic_scenario(document));
         CHECK_FALSE(link_json(calibration.link).contains("interference"));
         return calibration.warnings.back();
     };
@@ -260,12 +254,8 @@ TEST_CASE("an all-reduce's single sample and few sizes are stated in the link") 
 }
 
 TEST_CASE("a scenario states that its computing was measured in few rounds") {
-    SyntheticMachine machine(synthetic_scenario(), {});
     const auto caveats_of_rounds = [&](int rounds) {
-        const MeasuredRun run =
-            collect_run(concatenated({machine.environment(Json::parse(synthetic_document()).dump()),
-                                      machine.all_reduces(1), machine.computes(rounds)}),
-                        false, "m.jsonl");
+        const MeasuredRun run = synthetic_run_of(synthetic_document(), {1, rounds});
         return calibrated(calibrate({run}, synthetic_scenario())).caveats;
     };
     CHECK(caveats_of_rounds(2) ==
@@ -277,7 +267,7 @@ TEST_CASE("matrix products and the rest measured apart mix to what both together
     ContentionRecord record = contention_of({10}, {10}).front();
     const auto fitted = [&] { return fit_interference({record}).segments.front(); };
     CHECK_FALSE(fitted().computing);
-    // Of 2000 us 1200 are products: 1200 become 1320, the other 800 become 1080.
+    // Products are 1200 of 2000 us: 1200 become 1320, the other 800 become 1080.
     record.products_alone_us = {600, 600};
     record.products_disturbed_us = {660, 660};
     record.compute_disturbed_us = {1200, 1200};
@@ -287,7 +277,7 @@ TEST_CASE("matrix products and the rest measured apart mix to what both together
     mixed.interference = {fitted()};
     set_product_share(0.6, mixed);
     CHECK(mixed.interference.front().slowdown.compute_slowdown_ppm == 1'200'000);
-    // Of two more rounds one was interrupted for 1200 us in products, which median and mixture
+    // One of two more rounds was interrupted for 1200 us in products, which median and mixture
     // leave out: over the three rounds 1.1 + 1/3 to 1.35, together 1.4, by 1.2 / 1.4.
     ContentionRecord interrupted = record;
     interrupted.products_disturbed_us[0] += 1200;
@@ -386,7 +376,7 @@ TEST_CASE("slower all-reduces within steps are called interference on all-reduce
     for (const CapComparison& point : comparison.points) {
         const double error_ms = point.measured_ms - point.predicted_ms;
         if (error_ms > 0.02 * point.predicted_ms) {
-            // What runs longer also disturbs computing for longer.
+            // Longer all-reduces also disturb computing for longer.
             CHECK(cause_named(point, "interference on all-reduces").ms +
                       cause_named(point, "interference on computing").ms >
                   0.8 * error_ms);
@@ -490,7 +480,7 @@ TEST_CASE("what all-gathers and reduce-scatters cost and disturb of their own is
         records = concatenated(
             {records, machine.all_reduces(3, ranks), machine.collectives(gathers, 3, ranks)});
     }
-    // Of one number of ranks, which does not tell launching from latency.
+    // On one number of ranks, which does not separate launching from latency.
     records = concatenated({records, machine.collectives(scatters, 3)});
     // Contention is of the first number of ranks.
     records = concatenated({records, machine.contentions(3), machine.contentions(3, gathers)});
@@ -674,9 +664,8 @@ std::function<void(Measurement&)> spoiling(void (*change)(Record&)) {
 TEST_CASE("values that cannot be are refused") {
     SyntheticMachine machine(synthetic_scenario(), {});
     const auto refused = [&](const auto& spoil) {
-        std::vector<Measurement> records = concatenated(
-            {machine.environment(Json::parse(synthetic_document()).dump()), machine.all_reduces(1),
-             machine.computes(1), machine.contentions(1), machine.steps(1, {Bytes{1 << 20}})});
+        std::vector<Measurement> records =
+            synthetic_records(machine, synthetic_document(), {1, 1, 1, 1, {Bytes{1 << 20}}});
         for (Measurement& record : records) {
             spoil(record);
         }
@@ -694,8 +683,7 @@ TEST_CASE("values that cannot be are refused") {
 TEST_CASE("contention may be measured with other thread blocks than the rest, and no other GPU") {
     SyntheticMachine machine(synthetic_scenario(synthetic_gpu_document()), {});
     const std::vector<Measurement> records =
-        concatenated({machine.environment(Json::parse(synthetic_gpu_document()).dump()),
-                      machine.all_reduces(1), machine.computes(1), machine.contentions(1)});
+        synthetic_records(machine, synthetic_gpu_document(), {1, 1, 1});
     CHECK(collect_run(records, false, "gpu.jsonl").transport.ctas == 4);
     const auto refusal = [&](const std::function<void(Measurement&)>& change) {
         std::vector<Measurement> changed = records;
@@ -749,12 +737,9 @@ TEST_CASE("a listed workload keeps its operations, whatever the noise") {
       "sync": { "strategy": "ddp", "views": true } })";
     const Scenario scenario = synthetic_scenario(document);
     for (unsigned seed = 1; seed <= 50; ++seed) {
-        SyntheticMachine machine(scenario, {.compute = 0.2, .step = 0.05, .seed = seed});
-        const MeasuredRun run = collect_run(
-            concatenated({machine.environment(Json::parse(document).dump()), machine.all_reduces(3),
-                          machine.computes(3), machine.contentions(3),
-                          machine.steps(3, {Bytes{1 << 20}, Bytes{1 << 22}})}),
-            false, "listed.jsonl");
+        const MeasuredRun run =
+            synthetic_run_of(document, {3, 3, 3, 3, {Bytes{1 << 20}, Bytes{1 << 22}}},
+                             {.compute = 0.2, .step = 0.05, .seed = seed});
         const Calibration calibration = calibrate({run}, scenario);
         const Scenario fitted = parse_scenario(
             calibrated_scenario(Json::parse(document), calibration), "fitted.json", no_files);
@@ -766,12 +751,7 @@ TEST_CASE("a strategy without caps is compared, with nothing to decide") {
     std::string document = synthetic_document();
     document.replace(document.find("\"ddp\""), 5, "\"flat\"");
     const Scenario scenario = synthetic_scenario(document);
-    SyntheticMachine machine(scenario, {});
-    const MeasuredRun run = collect_run(
-        concatenated({machine.environment(Json::parse(document).dump()), machine.all_reduces(3),
-                      machine.computes(3), machine.steps(6, {})}),
-        false, "flat.jsonl");
-    const Comparison comparison = compared(scenario, run);
+    const Comparison comparison = compared(scenario, synthetic_run_of(document, {3, 3, 0, 6, {}}));
     CHECK(comparison.points.size() == 1);
     CHECK_FALSE(has_decision(comparison));
     CHECK(to_json(comparison)["verdict"]["decision"].is_null());
@@ -800,20 +780,13 @@ TEST_CASE("operations too short to time give no device, and no crash") {
     std::string document =
         replaced("\"hidden\": 256, \"feed_forward\": 1024", "\"hidden\": 8, \"feed_forward\": 8");
     const Scenario scenario = synthetic_scenario(document);
-    SyntheticMachine machine(scenario, {});
-    std::vector<Measurement> records =
-        concatenated({machine.environment(Json::parse(document).dump()), machine.all_reduces(1),
-                      machine.computes(1)});
-    for (Measurement& record : records) {
-        if (auto* compute = std::get_if<ComputeRecord>(&record)) {
-            std::fill(compute->forward_operations_us.begin(), compute->forward_operations_us.end(),
-                      0.5);
-            std::fill(compute->backward_operations_us.begin(),
-                      compute->backward_operations_us.end(), 0.5);
-            compute->forward_us = compute->backward_us = 20;
-        }
+    MeasuredRun run = synthetic_run_of(document, {1, 1});
+    for (ComputeRecord& compute : run.computes) {
+        std::ranges::fill(compute.forward_operations_us, 0.5);
+        std::ranges::fill(compute.backward_operations_us, 0.5);
+        compute.forward_us = compute.backward_us = 20;
     }
-    CHECK_FALSE(calibrate({collect_run(records, false, "tiny.jsonl")}, scenario).device);
+    CHECK_FALSE(calibrate({run}, scenario).device);
 }
 
 TEST_CASE("a round that a rank did not finish is left out") {

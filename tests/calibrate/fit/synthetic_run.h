@@ -42,25 +42,22 @@ inline const char* synthetic_document() {
 
 // The same on two GPUs: launches that bind part of the step, and slowdowns by thread blocks.
 inline const char* synthetic_gpu_document() {
-    return R"({
-      "name": "synthetic GPU",
-      "workload": {
-        "model": { "family": "gpt2", "layers": 3, "hidden": 256, "feed_forward": 1024, "heads": 4,
-                   "vocabulary": 1024, "context": 64 },
-        "batch": 1, "sequence_length": 64,
-        "device": { "name": "true device", "peak_tflop_per_s": { "float32": 0.01 },
-                    "memory_bandwidth_gb_per_s": 8, "launch_us": 1000, "graph_launch_us": 700 } },
-      "cluster": { "ranks": 2, "link": {
-        "name": "true link", "algorithm": "ring", "host_issue_us": 50, "ctas": 4,
-        "segments": [ { "up_to_bytes": 50000, "latency_us": 60, "bandwidth_gb_per_s": 0.4 },
-                      { "latency_us": 150, "bandwidth_gb_per_s": 0.2 } ],
-        "interference": [
-          { "ctas": 2, "compute_slowdown": 1.1, "communication_slowdown": 1.3 },
-          { "ctas": 4, "compute_slowdown": 1.2, "communication_slowdown": 1.2 },
-          { "ctas": 8, "compute_slowdown": 1.4, "communication_slowdown": 1.1 } ],
-        "copy_gb_per_s": 4 } },
-      "sync": { "strategy": "ddp", "views": true },
-      "step": { "optimizer_ms": 3, "sync_each_step": true } })";
+    static const std::string text = [] {
+        Json document = Json::parse(synthetic_document());
+        document["name"] = "synthetic GPU";
+        Json& device = document["workload"]["device"];
+        device.erase("host_is_device");
+        device["launch_us"] = 1000;
+        device["graph_launch_us"] = 700;
+        document["cluster"]["link"].update(Json::parse(R"({ "host_issue_us": 50, "ctas": 4,
+            "interference": [
+              { "ctas": 2, "compute_slowdown": 1.1, "communication_slowdown": 1.3 },
+              { "ctas": 4, "compute_slowdown": 1.2, "communication_slowdown": 1.2 },
+              { "ctas": 8, "compute_slowdown": 1.4, "communication_slowdown": 1.1 } ] })"));
+        document["step"] = {{"optimizer_ms", 3}, {"sync_each_step", true}};
+        return document.dump();
+    }();
+    return text.c_str();
 }
 
 inline Scenario synthetic_scenario(const std::string& text = synthetic_document()) {
@@ -80,7 +77,7 @@ class SyntheticMachine {
     SyntheticMachine(const Scenario& truth, const SyntheticNoise& noise)
         : truth_(truth), input_(step_input(truth)), noise_(noise), random_(noise.seed) {}
 
-    // `document`: the scenario that the environment record tells of.
+    // `document`: the scenario in the environment record.
     std::vector<Measurement> environment(const std::string& document) const {
         EnvironmentRecord record;
         record.transport = transport();
@@ -200,7 +197,7 @@ class SyntheticMachine {
         return records;
     }
 
-    // A host besides the device, which launches.
+    // A host launches work on a device.
     [[nodiscard]] bool is_gpu() const {
         return !input_.workload.host_is_device && input_.workload.copy_launch > Duration{0};
     }
@@ -226,7 +223,7 @@ class SyntheticMachine {
 
     double compute_us() const { return to_us(compute_times().step()); }
 
-    // A GPU's step takes what launching makes of it; its operations are the device's alone.
+    // Launching is part of a GPU's step, and no part of its operations.
     void measure_on_gpu(const Evaluation& with_copies, ComputeRecord& record) const {
         const StepTimes times = compute_times();
         record.forward_us = to_us(times.forward);
@@ -243,7 +240,7 @@ class SyntheticMachine {
             to_us(std::get<ModelWorkload>(truth_.workload).device->graph_launch);
     }
 
-    // Of 1000 us matrix products take their share, and are slowed half as much as all together.
+    // Matrix products take their share of 1000 us, and slow half as much as all together.
     ContentionRecord contention(CollectiveKind kind, Bytes size, std::optional<std::int64_t> ctas,
                                 int round) {
         LinkParameters link = input_.link;
@@ -324,9 +321,9 @@ class SyntheticMachine {
     std::mt19937 random_;
 };
 
-inline std::vector<Measurement> concatenated(std::vector<std::vector<Measurement>> parts) {
+inline std::vector<Measurement> concatenated(const std::vector<std::vector<Measurement>>& parts) {
     std::vector<Measurement> all;
-    for (std::vector<Measurement>& part : parts) {
+    for (const std::vector<Measurement>& part : parts) {
         all.insert(all.end(), part.begin(), part.end());
     }
     return all;
@@ -340,14 +337,33 @@ inline std::vector<Bytes> synthetic_caps() {
     return caps;
 }
 
-// Everything of the machine that is the scenario's, in one file.
+// The rounds of each kind of record in one file, after an environment with the scenario.
+struct SyntheticRounds {
+    int all_reduces = 0;
+    int computes = 0;
+    int contentions = 0;
+    int steps = 0;
+    std::vector<Bytes> caps = synthetic_caps();  // of the steps
+};
+
+inline std::vector<Measurement> synthetic_records(SyntheticMachine& machine,
+                                                  const std::string& document,
+                                                  const SyntheticRounds& rounds) {
+    return concatenated({machine.environment(Json::parse(document).dump()),
+                         machine.all_reduces(rounds.all_reduces), machine.computes(rounds.computes),
+                         machine.contentions(rounds.contentions),
+                         machine.steps(rounds.steps, rounds.caps)});
+}
+
+inline MeasuredRun synthetic_run_of(const std::string& document, const SyntheticRounds& rounds,
+                                    const SyntheticNoise& noise = {}) {
+    SyntheticMachine machine(synthetic_scenario(document), noise);
+    return collect_run(synthetic_records(machine, document, rounds), false, "synthetic.jsonl");
+}
+
+// Everything that can be measured of the machine.
 inline MeasuredRun synthetic_run(const SyntheticNoise& noise, int rounds = 6) {
-    SyntheticMachine machine(synthetic_scenario(), noise);
-    return collect_run(
-        concatenated({machine.environment(Json::parse(synthetic_document()).dump()),
-                      machine.all_reduces(rounds), machine.computes(rounds),
-                      machine.contentions(rounds), machine.steps(rounds, synthetic_caps())}),
-        false, "synthetic.jsonl");
+    return synthetic_run_of(synthetic_document(), {rounds, rounds, rounds, rounds}, noise);
 }
 
 }  // namespace bucketwise

@@ -1,8 +1,8 @@
-// Steps of real measurements, resampled into runs of a known job, and what is made worse of them.
+// Steps of real measurements, resampled into runs of a known job, and damage done to them.
 //
 // results/validation has 18 files of steps of real ranks, each of 70 or 84 steps that followed one
-// another: every cap once a round. Over the median of its cap, each is what its moment made of it:
-// of the step, of its computing, of its collectives. Those moments are drawn in blocks of five that
+// another: every cap once a round. A moment is a step, its computing and its collectives over the
+// medians of its cap. Moments are drawn in blocks of five that
 // followed one another, so that what is serial in them stays, and are laid over one job: the
 // default cap's step, buckets and collectives of that file.
 #pragma once
@@ -41,7 +41,7 @@ inline MeasuredRun read_validation(const std::filesystem::path& folder) {
     return collect_run(records, false, file);
 }
 
-// What a moment made of a step, over the medians of its cap.
+// The parts of a step at one moment, over the medians of its cap.
 struct Moment {
     double step = 1;
     double computing = 1;
@@ -157,7 +157,7 @@ inline std::vector<Moment> drawn(const Job& job, std::size_t count, std::mt19937
     return moments;
 }
 
-// What is made worse of a job.
+// The damage done to a job.
 struct Planted {
     std::vector<double> collectives;  // by bucket
     std::vector<double> ready;
@@ -178,7 +178,7 @@ inline Planted nothing_planted(const Job& job) {
     return {.collectives = job.collectives, .ready = job.ready};
 }
 
-// The least of what makes the last collective end so much later, found by halving.
+// The least damage that makes the last collective end this much later, found by halving.
 template <typename Make>
 Planted ending_later(const Job& job, double later_ms, const Make& make) {
     const double wanted = last_end(job.ready, job.collectives) + later_ms;
@@ -223,7 +223,7 @@ inline Planted plant(const Job& job, CauseKind kind, double share, std::mt19937_
     return planted;
 }
 
-// What a gate sees of it.
+// A gate's view of it.
 inline GateCase seen(const Job& job, const Planted& planted, const std::vector<Moment>& moments) {
     GateRun run{.file = job.name};
     for (std::size_t b = 0; b < job.bytes.size(); ++b) {

@@ -10,7 +10,7 @@ namespace {
 
 constexpr double rate = 0.01;
 
-// Of a process of first order: each is so much of the one before, and something new.
+// A process of first order: each sample is a share of the one before, and something new.
 std::vector<double> serial(std::size_t count, double correlation, std::mt19937_64& bits) {
     std::normal_distribution<double> normal;
     std::vector<double> samples;
@@ -43,7 +43,7 @@ TEST_CASE("the chance of ranks is that of all ways to deal them out", "[shift]")
     // Ranks 2, 3, 6 sum to 11. As large are 11 or more: {1,4,6} {2,3,6} {2,4,5} (11), {1,5,6}
     // {2,4,6} {3,4,5} (12), {2,5,6} {3,4,6} (13), {3,5,6} (14), {4,5,6} (15): 10 of 20.
     CHECK(chance_of_ranks({1, 4, 5}, {2, 3, 6}) == Approx(10.0 / 20));
-    // Of equal ones ranks are means: 1, 1, 1, 1 can be dealt out in one way only.
+    // Equal samples have mean ranks: 1, 1, 1, 1 can be dealt out in one way only.
     CHECK(chance_of_ranks({1, 1}, {1, 1}) == Approx(1.0));
     // {1, 2.5} and {2.5, 4}: sums of two of the four ranks are 3.5, 3.5, 5, 5, 6.5, 6.5.
     CHECK(chance_of_ranks({1, 2}, {2, 3}) == Approx(2.0 / 6));
@@ -65,7 +65,7 @@ TEST_CASE("a shift is the median of all differences, and outliers do not move it
     for (double& sample : after) {
         sample += 20;
     }
-    after[2] = 1e6;  // of which a trimmed mean knows nothing either
+    after[2] = 1e6;  // which a trimmed mean ignores too
     const Shift shift = shift_between({before}, {after}, rate);
     CHECK(shift.middle == Approx(20).margin(1));
     CHECK(shift.is_more);
@@ -74,7 +74,8 @@ TEST_CASE("a shift is the median of all differences, and outliers do not move it
 }
 
 TEST_CASE("few samples tell nothing, however far apart they are", "[shift]") {
-    // Of 4 and 4 there are C(8, 4) = 70 ways, so that chance is 1.4 % at least; of 5 and 5 252.
+    // For 4 and 4 samples there are C(8, 4) = 70 ways, so that chance is 1.4 % at least; of 5 and 5
+    // 252.
     const Shift four = shift_between({{1, 2, 3, 4}}, {{101, 102, 103, 104}}, rate);
     CHECK(!four.can_be_told);
     CHECK(!four.is_more);

@@ -135,7 +135,7 @@ TEST_CASE("ranks that took turns on processors are fitted as if each had its own
     for (const LinkResidual& residual : fit.residuals) {
         CHECK(std::abs(residual.relative()) < 0.05);
     }
-    // Who does not know of the turns calls twice as much of each message: 4 ranks send 6, and take
+    // A fit that ignores the turns finds twice the cost of each message: 4 ranks send 6, and take
     // turns by two.
     const LinkFit unaware = fit_link(Algorithm::direct, points, "m.jsonl");
     CHECK(unaware.message > 2 * fit.message);

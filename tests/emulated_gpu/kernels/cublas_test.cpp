@@ -156,7 +156,7 @@ double dot(const Types& types, const std::vector<double>& a, const std::vector<d
 }
 
 TEST_CASE("16-bit products are summed in float32 and rounded once") {
-    // 256 + 1 + 2 = 259, between the bfloat16 258 and 260, of which 260 is even in the last place;
+    // 256 + 1 + 2 = 259, between the bfloat16 258 and 260, and 260 is even in the last place;
     // rounded after each addition it would be 256, then 258.
     CHECK(dot(all_types()[3], {256, 1, 2}, {1, 1, 1}, 0, 0) == 260);
 }

@@ -1,4 +1,4 @@
-// The kernels of hw/nccl on the host: the same bodies as on a GPU, thread after thread, in stream
+// Our kernels on the host: the same bodies as on a GPU, thread after thread, in stream
 // order.
 #include "hw/gpu/kernels/kernels.h"
 
@@ -30,18 +30,18 @@ constexpr std::int64_t warp_threads = 32;
 constexpr std::int64_t grid_threads = 96;
 constexpr std::chrono::nanoseconds filler_turn{3};  // about what a processor would need for it
 
-Chunk aliased(const Chunk& chunk) {
-    Chunk result = chunk;
-    result.tensor = alias(chunk.tensor);
-    result.place = alias(chunk.place);
-    return result;
+// `value` with the host's addresses in these members.
+template <typename T, typename... Pointers>
+T aliased(T value, Pointers T::*... members) {
+    ((value.*members = alias(value.*members)), ...);
+    return value;
 }
 
 template <typename Act>
 void for_each_lane(const Chunk* chunks, std::int64_t count, const Act& act) {
     const Chunk* table = alias(chunks);
     for (std::int64_t i = 0; i < count; ++i) {
-        const Chunk chunk = aliased(table[i]);
+        const Chunk chunk = aliased(table[i], &Chunk::tensor, &Chunk::place);
         for (std::int64_t lane = 0; lane < warp_threads; ++lane) {
             act(chunk, lane);
         }
@@ -117,13 +117,11 @@ void launch_add(cudaStream_t stream, void* to, DType to_dtype, const void* from,
 void launch_outer_product(cudaStream_t stream, void* to, DType dtype, std::int64_t count,
                           const OuterProduct& product, bool accumulate) {
     enqueue(stream, [=] {
-        OuterProduct aliased_product = product;
-        aliased_product.rows = alias(product.rows);
-        aliased_product.pattern = alias(product.pattern);
+        const OuterProduct on_host = aliased(product, &OuterProduct::rows, &OuterProduct::pattern);
         with_element_type(dtype, [&](auto element) {
             for_each_thread([&](std::int64_t thread) {
-                outer_product_share(static_cast<decltype(element)*>(alias(to)), count,
-                                    aliased_product, accumulate, thread, grid_threads);
+                outer_product_share(static_cast<decltype(element)*>(alias(to)), count, on_host,
+                                    accumulate, thread, grid_threads);
             });
         });
     });
@@ -155,13 +153,12 @@ void launch_filler(cudaStream_t stream, float* sink, std::int64_t work) {
 void launch_optimizer(cudaStream_t stream, const Chunk* chunks, std::int64_t count,
                       DType gradient_dtype, Optimizer optimizer, const OptimizerState& state) {
     enqueue(stream, [=] {
-        const OptimizerState aliased_state{.first_moments = alias(state.first_moments),
-                                           .second_moments = alias(state.second_moments),
-                                           .parameters = alias(state.parameters)};
+        const OptimizerState on_host =
+            aliased(state, &OptimizerState::first_moments, &OptimizerState::second_moments,
+                    &OptimizerState::parameters);
         with_element_type(gradient_dtype, [&](auto element) {
             for_each_lane(chunks, count, [&](const Chunk& chunk, std::int64_t lane) {
-                optimizer_share<decltype(element)>(chunk, optimizer, aliased_state, lane,
-                                                   warp_threads);
+                optimizer_share<decltype(element)>(chunk, optimizer, on_host, lane, warp_threads);
             });
         });
     });
@@ -172,9 +169,9 @@ void launch_check(cudaStream_t stream, const Chunk* chunks, std::int64_t count, 
     enqueue(stream, [=] {
         with_element_type(dtype, [&](auto element) {
             for_each_lane(chunks, count, [&](const Chunk& chunk, std::int64_t lane) {
-                ExpectedProduct product = alias(expected)[chunk.tensor_index];
-                product.rows = alias(product.rows);
-                product.pattern = alias(product.pattern);
+                const ExpectedProduct product =
+                    aliased(alias(expected)[chunk.tensor_index], &ExpectedProduct::rows,
+                            &ExpectedProduct::pattern);
                 const ShareFound found =
                     check_share<decltype(element)>(chunk, product, lane, warp_threads);
                 CheckResult& result = alias(results)[chunk.tensor_index];
@@ -202,6 +199,130 @@ void launch_wait_for_flag(cudaStream_t stream, const volatile int* flag, int val
             }
         }
     });
+}
+
+// --- training ---
+
+namespace {
+
+Gather on_host(const Gather& pass) {
+    return aliased(pass, &Gather::to, &Gather::images, &Gather::order);
+}
+AddBias on_host(const AddBias& pass) {
+    return aliased(pass, &AddBias::x, &AddBias::bias);
+}
+Relu on_host(const Relu& pass) {
+    return aliased(pass, &Relu::x);
+}
+ReluGradient on_host(const ReluGradient& pass) {
+    return aliased(pass, &ReluGradient::gradient, &ReluGradient::activation);
+}
+ColumnSums on_host(const ColumnSums& pass) {
+    return aliased(pass, &ColumnSums::sums, &ColumnSums::x);
+}
+CrossEntropy on_host(const CrossEntropy& pass) {
+    return aliased(pass, &CrossEntropy::logits, &CrossEntropy::gradient, &CrossEntropy::losses,
+                   &CrossEntropy::correct, &CrossEntropy::labels, &CrossEntropy::order);
+}
+SgdStep on_host(const SgdStep& pass) {
+    return aliased(pass, &SgdStep::parameters, &SgdStep::gradients, &SgdStep::moments);
+}
+
+}  // namespace
+
+void launch_training(cudaStream_t stream, const TrainingPass& pass) {
+    std::visit(
+        [stream](const auto& on_device) {
+            enqueue(stream, [on_device] {
+                const auto one = on_host(on_device);
+                constexpr std::int64_t threads = grid_threads + 1;  // divides nothing either
+                for (std::int64_t thread = 0; thread < threads; ++thread) {
+                    one(thread, threads);
+                }
+            });
+        },
+        pass);
+}
+
+// --- BatchNorm ---
+
+namespace {
+
+ChannelStatistics on_host(const ChannelStatistics& statistics) {
+    using S = ChannelStatistics;
+    return aliased(statistics, &S::mean, &S::inverse, &S::rows, &S::running_mean,
+                   &S::running_variance);
+}
+LocalStatistics on_host(const LocalStatistics& pass) {
+    return aliased(pass, &LocalStatistics::x, &LocalStatistics::to);
+}
+LocalSums on_host(const LocalSums& pass) {
+    return aliased(pass, &LocalSums::x, &LocalSums::to);
+}
+GradientSums on_host(GradientSums pass) {
+    pass.statistics = on_host(pass.statistics);
+    return aliased(pass, &GradientSums::dy, &GradientSums::x, &GradientSums::sums,
+                   &GradientSums::weight_gradient, &GradientSums::bias_gradient);
+}
+CombineStatistics on_host(CombineStatistics pass) {
+    pass.to = on_host(pass.to);
+    return aliased(pass, &CombineStatistics::gathered);
+}
+StatisticsOfSums on_host(StatisticsOfSums pass) {
+    pass.to = on_host(pass.to);
+    return aliased(pass, &StatisticsOfSums::sums);
+}
+Normalise on_host(Normalise pass) {
+    pass.statistics = on_host(pass.statistics);
+    return aliased(pass, &Normalise::x, &Normalise::weight, &Normalise::bias, &Normalise::y);
+}
+InputGradients on_host(InputGradients pass) {
+    pass.statistics = on_host(pass.statistics);
+    return aliased(pass, &InputGradients::dy, &InputGradients::x, &InputGradients::sums,
+                   &InputGradients::weight, &InputGradients::dx);
+}
+
+// Fewer threads down a channel than a GPU has, and no divisor of anything.
+constexpr std::int64_t row_step = 5;
+
+// The sums of the threads down a channel, added as a block adds them.
+template <typename Pass>
+ChannelSums sum_of_block(const Pass& pass, std::int64_t channel) {
+    ChannelSums sums;
+    for (std::int64_t row = 0; row < sum_block_rows; ++row) {
+        const ChannelSums own = sums_of_share(pass, ColumnShare{channel, row, sum_block_rows});
+        sums.first += own.first;
+        sums.second += own.second;
+    }
+    return sums;
+}
+
+template <typename Pass>
+void go_over_channel(const Pass& pass, std::int64_t channel) {
+    if constexpr (SumsRows<Pass>) {
+        pass.store(sum_of_block(pass, channel), channel);
+    } else if constexpr (WritesElements<Pass>) {
+        for (std::int64_t row = 0; row < row_step; ++row) {
+            write_share(pass, ColumnShare{channel, row, row_step});
+        }
+    } else {
+        pass.of_channel(channel);
+    }
+}
+
+}  // namespace
+
+void launch_batch_norm(cudaStream_t stream, const BatchNormPass& pass) {
+    std::visit(
+        [stream](const auto& on_device) {
+            enqueue(stream, [on_device] {
+                const auto one = on_host(on_device);
+                for (std::int64_t channel = 0; channel < one.shape.channels; ++channel) {
+                    go_over_channel(one, channel);
+                }
+            });
+        },
+        pass);
 }
 
 }  // namespace bucketwise

@@ -85,7 +85,7 @@ std::string not_all_came(int rank, int ranks) {
            ": not all ranks came in time";
 }
 
-// Who is there already, and who comes.
+// Ranks that are there already, and ranks that come.
 Failure clash(const std::vector<Arrival>& there, const Arrival& arrival) {
     const int ranks = there.front().ranks;
     if (arrival.ranks != ranks || arrival.rank < 0 || arrival.rank >= ranks) {

@@ -1,4 +1,4 @@
-// What an all-reduce does with its elements.
+// The arithmetic of an all-reduce on its elements.
 #pragma once
 
 #include <nccl.h>

@@ -26,7 +26,7 @@ class Descriptor {
     int number_ = -1;
 };
 
-// What the communicator tells who asks for errors.
+// The communicator's answer to a query for errors.
 struct Failure {
     ncclResult_t result = ncclSuccess;
     std::string message;

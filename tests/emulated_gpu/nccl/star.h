@@ -32,7 +32,7 @@ struct Collective {
     [[nodiscard]] bool reduces() const {
         return kind == Kind::all_reduce || kind == Kind::reduce_scatter;
     }
-    // What each rank ends up with.
+    // Each rank's result.
     [[nodiscard]] std::uint64_t result_bytes(int ranks) const {
         const auto count = static_cast<std::uint64_t>(ranks);
         return kind == Kind::all_gather       ? bytes * count

@@ -125,7 +125,7 @@ inline double furthest(const std::vector<float>& a, const std::vector<double>& b
     return largest;
 }
 
-// What is further off than rounding explains; empty: nothing. `results` by rank.
+// The first value further off than rounding explains; empty: none. `results` by rank.
 //
 // u = 2^-24 is float32's rounding, and the deviation that of the channel where it is least: few
 // rows may lie close together. An output (x - mean) / deviation * weight + bias has |xhat|, |w| and

@@ -41,7 +41,7 @@ inline long double decoded(NumberFormat format, std::uint64_t bits) {
                              std::max(exponent, 1) - format.bias() - format.mantissa_bits);
 }
 
-// Rounded to nearest, ties to even. Of what is no number: one of the formats NaNs.
+// Rounded to nearest, ties to even. The format's value of no number: one of its NaNs.
 inline std::uint64_t encoded(NumberFormat format, long double value) {
     const std::uint64_t sign = std::signbit(value) ? format.sign_bit() : 0;
     const long double magnitude = std::fabs(value);

@@ -1,5 +1,4 @@
-// What a device is asked to compute for an operation, in which order: a device that only takes
-// notes.
+// The requests to a device for each operation, in order: a device that only takes notes.
 #include <string>
 #include <utility>
 #include <variant>

@@ -2,7 +2,7 @@
 #include <vector>
 
 #include "hw/compute/elements.h"
-#include "hw/compute/known_parameters.h"
+#include "hw/compute/known_message.h"
 #include "hw/compute/sharded_layout.h"
 #include "tests/catch.h"
 

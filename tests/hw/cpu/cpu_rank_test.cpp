@@ -19,7 +19,6 @@ namespace {
 
 using testing::check_all_right;
 using testing::on_ranks;
-using testing::RankOutcome;
 using testing::Replayed;
 using testing::ReplayedScenario;
 using testing::small_scenario;
@@ -27,16 +26,14 @@ using testing::small_scenario;
 // By rank, what each scenario left, one after the other on the same connections.
 std::vector<std::vector<Replayed>> replay_all(int ranks, const std::vector<Scenario>& scenarios) {
     std::vector<std::vector<Replayed>> results(static_cast<std::size_t>(ranks));
-    const std::vector<RankOutcome> outcomes =
-        on_ranks(ranks, [&](GlooConnection& connection, int rank) {
-            Communicator& communicator = connection.communicator(AllReduceImplementation::library);
-            for (const Scenario& scenario : scenarios) {
-                const ReplayedScenario replayed(scenario);
-                CpuRank device(scenario, replayed.input.workload, replayed.sync, communicator);
-                results[static_cast<std::size_t>(rank)].push_back(three_steps(replayed, device));
-            }
-        });
-    CHECK(testing::first_reason(outcomes).empty());
+    testing::require_well(on_ranks(ranks, [&](GlooConnection& connection, int rank) {
+        Communicator& communicator = connection.communicator(AllReduceImplementation::library);
+        for (const Scenario& scenario : scenarios) {
+            const ReplayedScenario replayed(scenario);
+            CpuRank device(scenario, replayed.input.workload, replayed.step.sync, communicator);
+            results[static_cast<std::size_t>(rank)].push_back(three_steps(replayed, device));
+        }
+    }));
     return results;
 }
 
@@ -113,7 +110,7 @@ TEST_CASE("gradients of which only the readiness is known are reduced") {
 
 // --- wrong sums are seen ---
 
-// Sums over the ranks of a job that do not exist, each of which holds what this rank holds.
+// Sums over the ranks of a job that do not exist, each with this rank's values.
 class PretendingCommunicator : public Communicator {
   public:
     enum class Fault { none, forgets_a_rank, reduces_nothing, shifts_elements, drops_the_tail };
@@ -152,8 +149,8 @@ class PretendingCommunicator : public Communicator {
 std::string what_is_wrong(PretendingCommunicator::Fault fault) {
     const ReplayedScenario replayed(small_scenario(1));
     PretendingCommunicator communicator(fault);
-    CpuRank device(replayed.scenario, replayed.input.workload, replayed.sync, communicator);
-    replayed.run_on(device, 0);
+    CpuRank device(replayed.scenario, replayed.input.workload, replayed.step.sync, communicator);
+    device.run(replayed.step, 0, Communicate::yes);
     return device.check().wrong;
 }
 
@@ -171,10 +168,11 @@ TEST_CASE("a sum that is not the mean is seen, and named by gradient and element
 TEST_CASE("gradients left over from the step before are seen") {
     const ReplayedScenario replayed(small_scenario(1));
     PretendingCommunicator communicator(PretendingCommunicator::Fault::none);
-    CpuRank device(replayed.scenario, replayed.input.workload, replayed.sync, communicator);
-    replayed.run_on(device, 0);
+    CpuRank device(replayed.scenario, replayed.input.workload, replayed.step.sync, communicator);
+    device.run(replayed.step, 0, Communicate::yes);
     // A step that computes nothing leaves the buffers as they are.
-    device.run(Program{}, replayed.sync, replayed.plan, 1, Communicate::yes);
+    const ReplayedStep nothing{.sync = replayed.step.sync, .plan = replayed.step.plan};
+    device.run(nothing, 1, Communicate::yes);
     CHECK_FALSE(device.check().wrong.empty());
 }
 
@@ -182,15 +180,13 @@ TEST_CASE("gradients left over from the step before are seen") {
 
 TEST_CASE("a trace holds every instruction in order and no collective before its launch") {
     const ReplayedScenario replayed(small_scenario(2));
-    const Program& program = replayed.program;
+    const Program& program = replayed.step.program;
     std::array<StepTrace, 2> traces;
-    const std::vector<RankOutcome> outcomes =
-        on_ranks(2, [&](GlooConnection& connection, int rank) {
-            CpuRank device(replayed.scenario, replayed.input.workload, replayed.sync,
-                           connection.communicator(AllReduceImplementation::ring));
-            traces[static_cast<std::size_t>(rank)] = replayed.run_on(device, 0);
-        });
-    REQUIRE(testing::first_reason(outcomes).empty());
+    testing::require_well(on_ranks(2, [&](GlooConnection& connection, int rank) {
+        CpuRank device(replayed.scenario, replayed.input.workload, replayed.step.sync,
+                       connection.communicator(AllReduceImplementation::ring));
+        traces[static_cast<std::size_t>(rank)] = device.run(replayed.step, 0, Communicate::yes);
+    }));
     for (const StepTrace& trace : traces) {
         REQUIRE(trace.instructions.size() == program.instructions.size());
         REQUIRE(trace.collectives.size() == program.collectives.size());
@@ -227,9 +223,10 @@ TEST_CASE("gradients that live in buckets have places of their own before any bu
     scenario.sync.strategy = Strategy::none;
     const ReplayedScenario computing(scenario);
     PretendingCommunicator communicator(PretendingCommunicator::Fault::none);
-    CpuRank device(replayed.scenario, replayed.input.workload, replayed.sync, communicator);
+    CpuRank device(replayed.scenario, replayed.input.workload, replayed.step.sync, communicator);
     // A step without buckets, as compute alone is measured: with one rank its gradients are means.
-    device.run(computing.program, computing.sync, {}, 0, Communicate::for_free);
+    const ReplayedStep alone{.program = computing.step.program, .sync = computing.step.sync};
+    device.run(alone, 0, Communicate::for_free);
     CHECK(device.check().wrong.empty());
 }
 
@@ -245,24 +242,22 @@ TEST_CASE("free communication runs every instruction and no collective") {
     const ReplayedScenario replayed(small_scenario(1));
     // Would be seen as wrong if it ran.
     PretendingCommunicator communicator(PretendingCommunicator::Fault::forgets_a_rank);
-    CpuRank device(replayed.scenario, replayed.input.workload, replayed.sync, communicator);
-    const StepTrace trace = replayed.run_on(device, 0, Communicate::for_free);
-    CHECK(trace.collectives.size() == replayed.plan.buckets.size());
+    CpuRank device(replayed.scenario, replayed.input.workload, replayed.step.sync, communicator);
+    const StepTrace trace = device.run(replayed.step, 0, Communicate::for_free);
+    CHECK(trace.collectives.size() == replayed.step.plan.buckets.size());
     CHECK(device.check().wrong.empty());
 }
 
 TEST_CASE("contention reports operations that ran while all-reduces did") {
     const ReplayedScenario replayed(small_scenario(2));
     std::array<ContentionTrace, 2> traces;
-    const std::vector<RankOutcome> outcomes =
-        on_ranks(2, [&](GlooConnection& connection, int rank) {
-            CpuRank device(replayed.scenario, replayed.input.workload, replayed.sync,
-                           connection.communicator(AllReduceImplementation::library));
-            const std::vector<Duration> alone = device.backward_alone();
-            traces[static_cast<std::size_t>(rank)] =
-                device.contend({Bytes{1 << 20}, DType::float32}, 20, alone);
-        });
-    REQUIRE(testing::first_reason(outcomes).empty());
+    testing::require_well(on_ranks(2, [&](GlooConnection& connection, int rank) {
+        CpuRank device(replayed.scenario, replayed.input.workload, replayed.step.sync,
+                       connection.communicator(AllReduceImplementation::library));
+        const std::vector<Duration> alone = device.backward_alone();
+        traces[static_cast<std::size_t>(rank)] =
+            device.contend({Bytes{1 << 20}, DType::float32}, 20, alone);
+    }));
     for (const ContentionTrace& trace : traces) {
         CHECK(trace.times.size() == 20);
         CHECK(trace.compute.alone > Duration{0});

@@ -31,26 +31,25 @@ ShardCommunicators<Communicator> all_of(Communicator& communicator) {
 
 ShardCommunicators<Communicator> communicators_of(const Scenario& scenario,
                                                   GlooConnection& connection) {
-    const ShardPlace place = shard_place(scenario, connection.control().rank());
-    const auto among = [&](const std::vector<std::int64_t>& ranks) -> Communicator& {
-        return connection.communicator_among(ranks, AllReduceImplementation::library);
-    };
-    return {connection.communicator(AllReduceImplementation::library), among(place.sharing()),
-            among(place.gathering()), among(place.replicating())};
+    return ShardCommunicators<Communicator>::made(
+        shard_place(scenario, connection.control().rank()),
+        connection.communicator(AllReduceImplementation::library),
+        [&](const std::vector<std::int64_t>& ranks) -> Communicator& {
+            return connection.communicator_among(ranks, AllReduceImplementation::library);
+        });
 }
 
 void check_sharded(int ranks, const std::vector<Scenario>& scenarios) {
     INFO(ranks << " ranks");
     testing::WrongOfRanks wrong(static_cast<std::size_t>(ranks));
-    const auto outcomes = testing::on_ranks(ranks, [&](GlooConnection& connection, int rank) {
+    testing::require_well(testing::on_ranks(ranks, [&](GlooConnection& connection, int rank) {
         for (const Scenario& scenario : scenarios) {
             CpuShardedRank device(scenario, replay_input(scenario).workload,
                                   communicators_of(scenario, connection));
             wrong[static_cast<std::size_t>(rank)].push_back(
                 testing::wrong_in_steps(replay_of(scenario), device));
         }
-    });
-    CHECK(testing::first_reason(outcomes).empty());
+    }));
     testing::check_nothing_wrong(scenarios, wrong);
 }
 
@@ -102,7 +101,7 @@ TEST_CASE("a transformer with tied weights is sharded, in every dtype") {
 
 // --- what is seen ---
 
-// Another's collectives, each of which may be spoilt, and what was asked for.
+// Another communicator's collectives, each of them spoilt if asked, and a list of the calls.
 class WatchedCommunicator : public Communicator {
   public:
     using Spoil = std::function<void(CollectiveKind kind, std::byte* data, Bytes size)>;
@@ -152,21 +151,20 @@ TEST_CASE("ranks send what the program sends, in its order") {
         scenario.sharding->asynchronous_unshard = asynchronous;
         scenario.sharding->forward_prefetch = asynchronous ? 1 : 0;
         scenario.step.accumulation = 2;
-        const ShardedReplay replay = replay_of(scenario);
+        const ReplayedStep replay = replay_of(scenario);
         std::vector<WatchedCommunicator::Seen> expected;
         for (const Collective& collective : replay.program.collectives) {
             expected.push_back({collective.kind, collective.bytes});
         }
         std::array<std::vector<WatchedCommunicator::Seen>, 3> seen;
         std::array<StepTrace, 3> traces;
-        const auto outcomes = testing::on_ranks(3, [&](GlooConnection& connection, int rank) {
+        testing::require_well(testing::on_ranks(3, [&](GlooConnection& connection, int rank) {
             WatchedCommunicator watched(connection.communicator(AllReduceImplementation::library));
             CpuShardedRank device(scenario, replay_input(scenario).workload, all_of(watched));
             const auto index = static_cast<std::size_t>(rank);
             traces[index] = device.run(replay, 0, Communicate::yes);
             seen[index] = watched.seen();
-        });
-        REQUIRE(testing::first_reason(outcomes).empty());
+        }));
         for (const auto& of_rank : seen) {
             CHECK(of_rank == expected);
         }
@@ -187,18 +185,17 @@ TEST_CASE("ranks send what the program sends, in its order") {
     }
 }
 
-// What rank 0 says of a step in which a collective of the kind, the nth, brings it one element that
-// is wrong.
+// Rank 0's report on a step where the nth collective of a kind brings it one wrong element.
 std::string seen_of(const Scenario& scenario, CollectiveKind spoilt, int nth, bool all_along) {
-    const ShardedReplay replay = replay_of(scenario);
+    const ReplayedStep replay = replay_of(scenario);
     std::array<std::string, 2> wrong;  // by rank
-    const auto outcomes = testing::on_ranks(2, [&](GlooConnection& connection, int rank) {
+    testing::require_well(testing::on_ranks(2, [&](GlooConnection& connection, int rank) {
         int count = 0;
         WatchedCommunicator watched(
             connection.communicator(AllReduceImplementation::library),
             [&](CollectiveKind kind, std::byte* data, Bytes size) {
                 if (rank == 0 && kind == spoilt && count++ == nth) {
-                    // Of what is gathered, the other's first; of what is reduced, its own first.
+                    // Gathered: the other rank's first element. Reduced: its own first element.
                     float* values = reinterpret_cast<float*>(data);
                     const std::int64_t at =
                         kind == CollectiveKind::all_gather ? size.count / 2 / 4 : 0;
@@ -214,8 +211,7 @@ std::string seen_of(const Scenario& scenario, CollectiveKind spoilt, int nth, bo
             check = device.check();
         }
         wrong.at(static_cast<std::size_t>(rank)) = check.wrong;
-    });
-    CHECK(testing::first_reason(outcomes).empty());
+    }));
     CHECK(wrong[1].empty());
     return wrong[0];
 }
@@ -223,9 +219,9 @@ std::string seen_of(const Scenario& scenario, CollectiveKind spoilt, int nth, bo
 TEST_CASE("one element that is wrong is seen, and named by tensor and element") {
     const Scenario scenario = sharded_scenario(2);
     CHECK(seen_of(scenario, CollectiveKind::all_gather, 1000, true).empty());
-    // The last all-gather of backward is of layers.0. Of its weight's 5 rows of 7 rank 0 has three:
+    // The last all-gather of backward is of layers.0. Rank 0 has three of its weight's 5 rows of 7:
     // rank 1's first element is the 22nd.
-    const ShardedReplay replay = replay_of(scenario);
+    const ReplayedStep replay = replay_of(scenario);
     const auto gathers = std::ranges::count(replay.program.collectives, CollectiveKind::all_gather,
                                             &Collective::kind);
     const auto last = static_cast<int>(gathers) - 1;
@@ -242,15 +238,14 @@ TEST_CASE("one element that is wrong is seen, and named by tensor and element") 
 TEST_CASE("collectives alone are among the ranks that steps have them among") {
     const Scenario scenario = replicated(sharded_scenario(4), 2);
     std::array<std::vector<MessageTrace>, 4> traces;  // by rank
-    const auto outcomes = testing::on_ranks(4, [&](GlooConnection& connection, int rank) {
+    testing::require_well(testing::on_ranks(4, [&](GlooConnection& connection, int rank) {
         CpuShardedRank device(scenario, replay_input(scenario).workload,
                               communicators_of(scenario, connection));
         for (const Message& message : testing::message_of_each_kind(4)) {
             traces.at(static_cast<std::size_t>(rank))
                 .push_back(device.measure_as_in_steps(message, 3));
         }
-    });
-    REQUIRE(testing::first_reason(outcomes).empty());
+    }));
     for (const std::vector<MessageTrace>& of_rank : traces) {
         for (const MessageTrace& trace : of_rank) {
             CHECK(trace.ranks == 2);
@@ -263,9 +258,9 @@ TEST_CASE("collectives alone are among the ranks that steps have them among") {
 
 TEST_CASE("a step that communicates with nobody is seen") {
     Scenario scenario = sharded_scenario(2);
-    const ShardedReplay replay = replay_of(scenario);
+    const ReplayedStep replay = replay_of(scenario);
     std::array<std::string, 2> wrong;
-    const auto outcomes = testing::on_ranks(2, [&](GlooConnection& connection, int rank) {
+    testing::require_well(testing::on_ranks(2, [&](GlooConnection& connection, int rank) {
         CpuShardedRank device(scenario, replay_input(scenario).workload,
                               all_of(connection.communicator(AllReduceImplementation::library)));
         device.run(replay, 0, Communicate::yes);
@@ -273,8 +268,7 @@ TEST_CASE("a step that communicates with nobody is seen") {
         wrong.at(static_cast<std::size_t>(rank)) =
             trace.collectives.size() == replay.program.collectives.size() ? device.check().wrong
                                                                           : "";
-    });
-    REQUIRE(testing::first_reason(outcomes).empty());
+    }));
     for (const std::string& of_rank : wrong) {
         CHECK(contains(of_rank, "parameter "));
     }

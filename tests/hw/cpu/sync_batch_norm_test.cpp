@@ -24,13 +24,13 @@ struct LayerRun {
     BatchNormPasses passes = BatchNormPasses::both;
 };
 
-// What act(layer) returns of each run by rank, one run after the other on the same connections.
+// The results of act(layer) of each run by rank, one run after the other on the same connections.
 template <typename Act>
 auto on_same_ranks(int ranks, const std::vector<LayerRun>& runs, const Act& act) {
     using Result = decltype(act(std::declval<SyncBatchNorm&>()));
     std::vector<std::vector<Result>> results(runs.size(),
                                              std::vector<Result>(static_cast<std::size_t>(ranks)));
-    const auto outcomes = on_ranks(ranks, [&](GlooConnection& connection, int rank) {
+    testing::require_well(on_ranks(ranks, [&](GlooConnection& connection, int rank) {
         for (std::size_t i = 0; i < runs.size(); ++i) {
             const auto device =
                 cpu_batch_norm(connection.communicator(AllReduceImplementation::library));
@@ -38,8 +38,7 @@ auto on_same_ranks(int ranks, const std::vector<LayerRun>& runs, const Act& act)
                                 values_of(runs[i].layer, rank));
             results[i][static_cast<std::size_t>(rank)] = act(layer);
         }
-    });
-    REQUIRE(testing::first_reason(outcomes).empty());
+    }));
     return results;
 }
 
@@ -114,14 +113,13 @@ TEST_CASE("statistics of one rank alone are not those of all") {
     const BatchNormCase together{.rows = {16, 16}, .channels = 4};
     std::vector<BatchNormResult> alone;
     for (const int rank : {0, 1}) {
-        const auto outcomes = on_ranks(1, [&](GlooConnection& connection, int /*rank*/) {
+        testing::require_well(on_ranks(1, [&](GlooConnection& connection, int /*rank*/) {
             const auto device =
                 cpu_batch_norm(connection.communicator(AllReduceImplementation::library));
             SyncBatchNorm layer(*device, BatchNormSync::gather, BatchNormPasses::both,
                                 values_of(together, rank));
             alone.push_back(layer.run());
-        });
-        REQUIRE(testing::first_reason(outcomes).empty());
+        }));
     }
     const std::string wrong = testing::what_is_wrong(together, alone);
     CHECK(testing::contains(wrong, "output off by"));
@@ -144,7 +142,7 @@ TEST_CASE("forward alone gives the same output and no gradients, and running sta
     const BatchNormCase c{.rows = {6, 2}, .channels = 3};
     std::vector<BatchNormResult> first(2);
     std::vector<BatchNormResult> second(2);
-    const auto outcomes = on_ranks(2, [&](GlooConnection& connection, int rank) {
+    testing::require_well(on_ranks(2, [&](GlooConnection& connection, int rank) {
         const auto index = static_cast<std::size_t>(rank);
         const auto device =
             cpu_batch_norm(connection.communicator(AllReduceImplementation::library));
@@ -152,8 +150,7 @@ TEST_CASE("forward alone gives the same output and no gradients, and running sta
                             values_of(c, rank));
         first[index] = layer.run();
         second[index] = layer.run();
-    });
-    REQUIRE(testing::first_reason(outcomes).empty());
+    }));
     const std::vector<BatchNormResult> with_backward = results_of(c, BatchNormSync::fused);
     CHECK(first[1].output == with_backward[1].output);
     CHECK(first[1].input_gradient.empty());

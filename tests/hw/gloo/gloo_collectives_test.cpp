@@ -51,7 +51,7 @@ struct Case {
     bool whole = false;  // numbers small enough that every sum is exact
 };
 
-// What each rank brings. Fractions use every bit of the type.
+// Each rank's values. Fractions use every bit of the type.
 std::vector<long double> values_of(const Case& c, int rank) {
     std::seed_seq seed{c.ranks, static_cast<int>(c.elements), static_cast<int>(c.dtype), rank};
     std::mt19937_64 random(seed);
@@ -144,7 +144,7 @@ void check_all_reduces(const std::vector<Case>& cases) {
     for (auto& by_implementation : results) {
         by_implementation.fill(Results(static_cast<std::size_t>(ranks)));
     }
-    const auto outcomes = on_ranks(ranks, [&](GlooConnection& connection, int rank) {
+    testing::require_well(on_ranks(ranks, [&](GlooConnection& connection, int rank) {
         for (std::size_t c = 0; c < cases.size(); ++c) {
             const Memory own = memory_of(cases[c], rank);
             for (std::size_t k = 0; k < every<AllReduceImplementation>.size(); ++k) {
@@ -155,8 +155,7 @@ void check_all_reduces(const std::vector<Case>& cases) {
                 results[c].at(k)[static_cast<std::size_t>(rank)] = std::move(memory);
             }
         }
-    });
-    REQUIRE(testing::first_reason(outcomes).empty());
+    }));
     for (std::size_t c = 0; c < cases.size(); ++c) {
         const Expected expected = expected_of(cases[c]);
         const Memory& library = results[c].at(0).front();
@@ -210,7 +209,7 @@ TEST_CASE("a large all-reduce gives every rank the same sum") {
 TEST_CASE("all-reduces one after the other do not mix up their messages") {
     constexpr int ranks = 4;
     std::array<int, ranks> wrong{};
-    const auto outcomes = on_ranks(ranks, [&](GlooConnection& connection, int rank) {
+    testing::require_well(on_ranks(ranks, [&](GlooConnection& connection, int rank) {
         for (int round = 0; round < 300; ++round) {
             std::vector<float> data(static_cast<std::size_t>(round % 11 + 1),
                                     static_cast<float>(round + rank));
@@ -224,8 +223,7 @@ TEST_CASE("all-reduces one after the other do not mix up their messages") {
                     sum == static_cast<float>(4 * round + 6) ? 0 : 1;
             }
         }
-    });
-    CHECK(testing::first_reason(outcomes).empty());
+    }));
     CHECK(wrong == std::array<int, ranks>{});
 }
 
@@ -319,7 +317,7 @@ TEST_CASE("a direct all-gather after a reduce-scatter is the all-reduce, to the 
     const Case c{5, 5 * part, DType::float16, false};
     Results whole(5);
     Results halves(5);
-    const auto outcomes = on_ranks(c.ranks, [&](GlooConnection& connection, int rank) {
+    testing::require_well(on_ranks(c.ranks, [&](GlooConnection& connection, int rank) {
         Communicator& communicator = connection.communicator(AllReduceImplementation::direct);
         Memory memory = memory_of(c, rank);
         communicator.all_reduce_sum(memory.data(), c.elements, c.dtype);
@@ -329,15 +327,14 @@ TEST_CASE("a direct all-gather after a reduce-scatter is the all-reduce, to the 
         communicator.reduce_scatter_sum(memory.data(), part, c.dtype);
         communicator.all_gather(memory.data() + rank * size.count, memory.data(), size);
         halves[static_cast<std::size_t>(rank)] = std::move(memory);
-    });
-    REQUIRE(testing::first_reason(outcomes).empty());
+    }));
     CHECK(halves == whole);
 }
 
-// Of four ranks: who sums what, as powers of two.
+// Sums of four ranks, as powers of two.
 TEST_CASE("groups of ranks sum among themselves, in the order that they were given") {
     std::array<std::array<std::int64_t, 4>, 4> seen{};  // by rank
-    const auto outcomes = on_ranks(4, [&](GlooConnection& connection, int rank) {
+    testing::require_well(on_ranks(4, [&](GlooConnection& connection, int rank) {
         std::array<std::int64_t, 4>& own = seen.at(static_cast<std::size_t>(rank));
         const auto sum = [rank](Communicator& among) {
             double value = 1 << rank;
@@ -353,8 +350,7 @@ TEST_CASE("groups of ranks sum among themselves, in the order that they were giv
             connection.communicator_among({rank | 1, rank & ~1}, AllReduceImplementation::library);
         own[2] = sum(pairs) * 100 + pairs.rank();
         own[3] = connection.communicator_among({rank}, AllReduceImplementation::ring).ranks();
-    });
-    REQUIRE(testing::first_reason(outcomes).empty());
+    }));
     // Ranks 0 and 2, 1 and 3; then 1 and 0, 3 and 2.
     CHECK(seen[0] == std::array<std::int64_t, 4>{5, 0, 301, 1});
     CHECK(seen[1] == std::array<std::int64_t, 4>{10, 0, 300, 1});

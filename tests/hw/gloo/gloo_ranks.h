@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "hw/gloo/connection.h"
+#include "tests/catch.h"
 
 namespace bucketwise::testing {
 
@@ -101,6 +102,12 @@ inline std::string first_reason(const std::vector<RankOutcome>& outcomes) {
         }
     }
     return "";
+}
+
+inline void require_well(const std::vector<RankOutcome>& outcomes) {
+    const std::string reason = first_reason(outcomes);
+    INFO(reason);
+    REQUIRE(reason.empty());
 }
 
 }  // namespace bucketwise::testing

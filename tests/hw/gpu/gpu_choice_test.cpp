@@ -1,4 +1,4 @@
-// Which rank takes which GPU, and what several ranks on one need. None of it needs a GPU.
+// The choice of a rank's GPU, and the settings of several ranks on one. Nothing here needs a GPU.
 #include <algorithm>
 #include <string>
 

@@ -96,7 +96,7 @@ TEST_CASE("a copy between any two dtypes is the host's, at every size and alignm
 
 // --- packing -------------------------------------------------------------------------------------
 
-// Tensors, each in memory of its own, and one bucket in which they lie side by side.
+// Tensors, each in memory of its own, and one bucket where they lie side by side.
 struct PackedTensors {
     std::vector<std::int64_t> sizes;
     DType tensor_dtype;
@@ -326,7 +326,7 @@ TEST_CASE("an optimizer keeps its moments for every parameter", "[kernels]") {
         for (std::size_t tensor = 0; tensor < sizes.size(); ++tensor) {
             for (std::int64_t i = 0; i < sizes[tensor]; ++i, ++element) {
                 const double g = element_at(values[tensor].data(), DType::float32, i);
-                // After two equal gradients: m = 0.9 (c g) + c g with c = 1 or 0.1; v likewise.
+                // After two equal gradients: m = 0.9 (c g) + c g with c = 1 or 0.1; v alike.
                 const double m = optimizer == Optimizer::sgd            ? 0
                                  : optimizer == Optimizer::sgd_momentum ? 1.9 * g
                                                                         : 0.19 * g;

@@ -34,7 +34,7 @@ bool has_no_child() {
 }
 
 TEST_CASE("what a child opens is its caller's, in order, and the child is gone") {
-    // As many as the largest network has namespaces.
+    // The largest network has that many namespaces.
     constexpr int count = 252;
     const std::vector<Descriptor> files = descriptors_from_child([] {
         std::vector<Descriptor> made;

@@ -85,7 +85,14 @@ class Launcher {
         });
     }
 
-    // Once all ranks have reported their pids; for on_progress.
+    // Acts with each report once all ranks have reported their pids.
+    void when_all_are_there(const std::function<void()>& act) {
+        on_progress = [this, act](const LaunchProgress&) {
+            if (all_are_there()) {
+                act();
+            }
+        };
+    }
     [[nodiscard]] bool all_are_there() const {
         return pids.size() == static_cast<std::size_t>(request.ranks);
     }
@@ -156,13 +163,19 @@ void wait_for_end(int pid) {
              errno == ECHILD));
 }
 
-// The failure, of which there must be one.
+// The failure: there must be one.
 LaunchFailure failure_of(Launcher& launcher) {
     const std::optional<LaunchFailure> failure = launcher.run();
     REQUIRE(failure);
     INFO(failure->reason);
     CHECK(failure->reason.find('\n') == std::string::npos);
     return *failure;
+}
+
+void check_failure(Launcher& launcher, int rank, const std::string& reason) {
+    const LaunchFailure failure = failure_of(launcher);
+    CHECK(failure.rank == rank);
+    CHECK(failure.reason == reason);
 }
 
 TEST_CASE("a launch in which all ranks end well has no failure") {
@@ -237,11 +250,7 @@ TEST_CASE("a rank starts with no signal blocked and in a process group of its ow
 
 TEST_CASE("a rank that is killed is named, and the others are ended") {
     Launcher launcher(ranks_of(3, "report progress pid $$; hang"));
-    launcher.on_progress = [&](const LaunchProgress&) {
-        if (launcher.all_are_there()) {
-            ::kill(launcher.pids[1], SIGKILL);
-        }
-    };
+    launcher.when_all_are_there([&] { ::kill(launcher.pids[1], SIGKILL); });
     const LaunchFailure failure = failure_of(launcher);
     CHECK(failure.rank == 1);
     CHECK_THAT(failure.reason, StartsWith("was killed by signal 9 (Killed)"));
@@ -253,9 +262,7 @@ TEST_CASE("ranks that ignore SIGTERM are ended too") {
     Launcher launcher(ranks_of(2,
                                "trap '' TERM; report progress pid $$; "
                                "if [ $RANK = 0 ]; then exit 3; fi; hang"));
-    const LaunchFailure failure = failure_of(launcher);
-    CHECK(failure.rank == 0);
-    CHECK(failure.reason == "exited with status 3");
+    check_failure(launcher, 0, "exited with status 3");
 }
 
 TEST_CASE("what a rank has started does not outlive it") {
@@ -288,12 +295,10 @@ TEST_CASE("a stopped rank is the cause when others blame a peer or exit because 
     const Gate gate;
     Launcher launcher(ranks_of(3, "report progress pid $$; if [ $RANK != 1 ]; then read line < " +
                                       gate.path() + "; " + end + "; fi; hang"));
-    launcher.on_progress = [&](const LaunchProgress&) {
-        if (launcher.all_are_there()) {
-            stop_and_wait(launcher.pids[1]);
-            gate.open(2);
-        }
-    };
+    launcher.when_all_are_there([&] {
+        stop_and_wait(launcher.pids[1]);
+        gate.open(2);
+    });
     const LaunchFailure failure = failure_of(launcher);
     CHECK(failure.rank == 1);
     CHECK_THAT(failure.reason, StartsWith("was stopped by signal 19 (Stopped (signal))"));
@@ -301,27 +306,21 @@ TEST_CASE("a stopped rank is the cause when others blame a peer or exit because 
 
 TEST_CASE("a rank that is killed counts more than one that is stopped") {
     Launcher launcher(ranks_of(3, "report progress pid $$; hang"));
-    launcher.on_progress = [&](const LaunchProgress&) {
-        if (launcher.all_are_there()) {
-            stop_and_wait(launcher.pids[0]);
-            ::kill(launcher.pids[2], SIGSEGV);
-        }
-    };
-    const LaunchFailure failure = failure_of(launcher);
-    CHECK(failure.rank == 2);
-    CHECK(failure.reason == "was killed by signal 11 (Segmentation fault)");
+    launcher.when_all_are_there([&] {
+        stop_and_wait(launcher.pids[0]);
+        ::kill(launcher.pids[2], SIGSEGV);
+    });
+    check_failure(launcher, 2, "was killed by signal 11 (Segmentation fault)");
 }
 
 TEST_CASE("a rank that is stopped and goes on in time is no failure") {
     const Gate gate;
     Launcher launcher(ranks_of(2, "report progress pid $$; read line < " + gate.path()));
-    launcher.on_progress = [&](const LaunchProgress&) {
-        if (launcher.all_are_there()) {
-            stop_and_wait(launcher.pids[0]);
-            ::kill(launcher.pids[0], SIGCONT);
-            gate.open(2);
-        }
-    };
+    launcher.when_all_are_there([&] {
+        stop_and_wait(launcher.pids[0]);
+        ::kill(launcher.pids[0], SIGCONT);
+        gate.open(2);
+    });
     CHECK_FALSE(launcher.run());
 }
 
@@ -331,18 +330,14 @@ TEST_CASE("a rank that reports nothing for the deadline is named, not those that
                                "if [ $RANK = 0 ]; then hang; fi; "
                                "while report progress alive; do sleep 0.05; done"));
     launcher.request.deadline = 500ms;
-    const LaunchFailure failure = failure_of(launcher);
-    CHECK(failure.rank == 0);
-    CHECK(failure.reason == "gave no sign of life for 0.5 s");
+    check_failure(launcher, 0, "gave no sign of life for 0.5 s");
 }
 
 TEST_CASE("a rank's own failure is told in its words, whatever its exit status") {
     const std::string status = GENERATE("0", "3");
     Launcher launcher(ranks_of(2, "if [ $RANK = 1 ]; then report failure own out of paper; exit " +
                                       status + "; fi; hang"));
-    const LaunchFailure failure = failure_of(launcher);
-    CHECK(failure.rank == 1);
-    CHECK(failure.reason == "failed: out of paper");
+    check_failure(launcher, 1, "failed: out of paper");
 }
 
 TEST_CASE("a report that blames a peer gives way to that peer's failure, even a later one") {
@@ -368,9 +363,7 @@ TEST_CASE("a report that blames a peer gives way to that peer's failure, even a 
 TEST_CASE("a report that blames a peer accuses who goes on without a word") {
     Launcher launcher(
         ranks_of(2, "if [ $RANK = 0 ]; then report failure peer no answer; fi; hang"));
-    const LaunchFailure failure = failure_of(launcher);
-    CHECK(failure.rank == 1);
-    CHECK(failure.reason == "did not answer the others (rank 0 failed: no answer)");
+    check_failure(launcher, 1, "did not answer the others (rank 0 failed: no answer)");
 }
 
 TEST_CASE("a report that blames a peer is the reason if all ranks have made one") {
@@ -386,27 +379,21 @@ TEST_CASE("a report that blames a peer comes with who had ended before it") {
                                "report progress pid $$; if [ $RANK = 1 ]; then exit 0; fi; "
                                "read line < " +
                                    gate.path() + "; report failure peer it left; exit 1"));
-    launcher.on_progress = [&](const LaunchProgress&) {
-        if (launcher.all_are_there()) {
-            wait_for_end(launcher.pids[1]);
-            gate.open(1);
-        }
-    };
-    const LaunchFailure failure = failure_of(launcher);
-    CHECK(failure.rank == 0);
-    CHECK(failure.reason == "failed: it left (rank 1 had ended before)");
+    launcher.when_all_are_there([&] {
+        wait_for_end(launcher.pids[1]);
+        gate.open(1);
+    });
+    check_failure(launcher, 0, "failed: it left (rank 1 had ended before)");
 }
 
 TEST_CASE("a rank that ends well before the others is no failure") {
     const Gate gate;
     Launcher launcher(ranks_of(
         2, "report progress pid $$; if [ $RANK = 1 ]; then read line < " + gate.path() + "; fi"));
-    launcher.on_progress = [&](const LaunchProgress&) {
-        if (launcher.all_are_there()) {
-            wait_for_end(launcher.pids[0]);
-            gate.open(1);
-        }
-    };
+    launcher.when_all_are_there([&] {
+        wait_for_end(launcher.pids[0]);
+        gate.open(1);
+    });
     CHECK_FALSE(launcher.run());
 }
 
@@ -418,11 +405,7 @@ TEST_CASE("a signal that interrupts the launcher ends the ranks and is named") {
     const std::string before = GENERATE("", "trap '' TERM; ", "kill -STOP $$; ");
     INFO(name << " " << before);
     Launcher launcher(ranks_of(2, "report progress pid $$; " + before + "hang"));
-    launcher.on_progress = [&, number = signal](const LaunchProgress&) {
-        if (launcher.all_are_there()) {
-            ::raise(number);
-        }
-    };
+    launcher.when_all_are_there([&, number = signal] { ::raise(number); });
     const LaunchFailure failure = failure_of(launcher);
     CHECK(failure.interrupted);
     CHECK_FALSE(failure.rank);
@@ -442,11 +425,7 @@ TEST_CASE("a signal that the caller ignores does not interrupt") {
 
 TEST_CASE("an exception from on_progress ends the ranks and passes through") {
     Launcher launcher(ranks_of(3, "report progress pid $$; hang"));
-    launcher.on_progress = [&](const LaunchProgress&) {
-        if (launcher.all_are_there()) {
-            throw std::logic_error("not today");
-        }
-    };
+    launcher.when_all_are_there([&] { throw std::logic_error("not today"); });
     CHECK_THROWS_WITH(launcher.run(), "not today");
 }
 

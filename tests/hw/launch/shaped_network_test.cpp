@@ -288,7 +288,7 @@ TEST_CASE("an ordinary user's rank is that user, without privileges, in a networ
         const ShapedNetwork network(2, gigabit);
         const std::string user = std::to_string(::getuid());
         LaunchRequest launch;
-        // What it makes is that user's; eth0 has the rank's address; no capability is left.
+        // Its files are that user's; eth0 has the rank's address; no capability is left.
         launch.command = {
             "/bin/sh", "-c",
             "file=$(mktemp) && owner=$(stat -c %u $file) && rm $file && [ $owner = " + user +
@@ -453,8 +453,8 @@ void check_devices_go_with(const std::function<bool()>& become) {
         return told;
     });
     wait_for_byte(built.read);
-    // Rank 0's namespace stays, as long as this holds it. That of the switch does not, and takes
-    // the links with it.
+    // Rank 0's namespace stays, as long as this holds it. The switch's namespace does not, and
+    // takes the links with it.
     const NamespacesOf rank(builder);
     const ::pid_t watcher = start_child([&] { return link_vanishes(rank, watching.write.get()); });
     wait_for_byte(watching.read);

@@ -1,4 +1,4 @@
-#include "hw/measure/measuring_order.h"
+#include "hw/measure/rank_session.h"
 
 #include <algorithm>
 #include <set>

@@ -29,9 +29,6 @@ class Connection : public RankConnection {
                                        const SyncSettings&) override {
         return nullptr;
     }
-    std::unique_ptr<ShardedDevice> sharded_device(const Scenario&, const Workload&) override {
-        return nullptr;
-    }
     std::unique_ptr<MessageDevice> messages() override { return nullptr; }
     std::unique_ptr<TrainingDevice> training() override { return nullptr; }
     std::unique_ptr<BatchNormDevice> batch_norm() override { return nullptr; }

@@ -1,4 +1,4 @@
-// Which operations count that ran beside all-reduces: intervals made up, no GPU.
+// The operations that count beside collectives: intervals made up, no GPU.
 #include <vector>
 
 #include "hw/nccl/contention.h"

@@ -156,7 +156,7 @@ TEST_CASE("sharded steps on GPUs are measured, calibrated and compared", "[progr
                                     "--scenario-output", calibrated});
         CHECK(fitted.exit_code == 0);
         CHECK_FALSE(contains(fitted.output, "no contention was measured"));
-        // Which of stage 3's are within collectives.
+        // Copies of stage 3 are within collectives.
         const bool tells_copies = !contains(strategy.sync, "zero3");
         CHECK(contains(fitted.output, "copies of buckets: ") == tells_copies);
         CHECK(contains(fitted.output, "nothing tells what stage 3's") != tells_copies);

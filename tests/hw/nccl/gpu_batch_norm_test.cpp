@@ -25,7 +25,7 @@ struct LayerRun {
 std::vector<std::vector<BatchNormResult>> results_of(int ranks, const std::vector<LayerRun>& runs) {
     std::vector<std::vector<BatchNormResult>> results(
         runs.size(), std::vector<BatchNormResult>(static_cast<std::size_t>(ranks)));
-    const auto outcomes =
+    testing::require_well(
         on_gpus(ranks, [&](Communicators& communicators, ControlGroup&, int rank) {
             for (std::size_t i = 0; i < runs.size(); ++i) {
                 const auto device = gpu_batch_norm(communicators);
@@ -33,8 +33,7 @@ std::vector<std::vector<BatchNormResult>> results_of(int ranks, const std::vecto
                                     values_of(runs[i].layer, rank));
                 results[i][static_cast<std::size_t>(rank)] = layer.run();
             }
-        });
-    REQUIRE(testing::first_reason(outcomes).empty());
+        }));
     return results;
 }
 
@@ -60,7 +59,7 @@ TEST_CASE("steps of a layer on GPUs are timed one by one, and its memory is the 
         const BatchNormCase c{.rows = {32, 32}, .channels = 128};
         std::array<std::size_t, 2> counts{};
         std::array<std::int64_t, 2> peaks{};
-        const auto outcomes =
+        testing::require_well(
             on_gpus(ranks, [&](Communicators& communicators, ControlGroup&, int rank) {
                 const auto index = static_cast<std::size_t>(rank);
                 const auto device = gpu_batch_norm(communicators);
@@ -71,8 +70,7 @@ TEST_CASE("steps of a layer on GPUs are timed one by one, and its memory is the 
                 const std::vector<Duration> times = layer.repeat(3, {});
                 counts.at(index) = times.size();
                 peaks.at(index) = layer.peak_bytes() == first_peak ? first_peak : -1;
-            });
-        REQUIRE(testing::first_reason(outcomes).empty());
+            }));
         CHECK(counts == std::array<std::size_t, 2>{3, 3});
         // Input, output and both gradients of 16,384 bytes, ten vectors of 512 (weight, bias, two
         // running, mean, deviation, two gradients, two sums) and the count's block of 512.

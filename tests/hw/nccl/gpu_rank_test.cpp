@@ -23,19 +23,18 @@ using testing::Replayed;
 using testing::ReplayedScenario;
 using testing::small_scenario;
 
-// What each scenario leaves on each rank.
+// The results of each scenario on each rank.
 std::vector<std::vector<Replayed>> replay_all(int ranks, const std::vector<Scenario>& scenarios) {
     std::vector<std::vector<Replayed>> results(static_cast<std::size_t>(ranks));
-    const std::vector<RankOutcome> outcomes =
-        on_gpus(ranks, [&](Communicators& communicators, ControlGroup&, int rank) {
-            for (const Scenario& scenario : scenarios) {
-                const ReplayedScenario replayed(scenario);
-                GpuRank device(scenario, replayed.input.workload, replayed.sync, communicators);
-                device.calibrate();
-                results[static_cast<std::size_t>(rank)].push_back(three_steps(replayed, device));
-            }
-        });
-    CHECK(testing::first_reason(outcomes).empty());
+    testing::require_well(on_gpus(ranks, [&](Communicators& communicators, ControlGroup&,
+                                             int rank) {
+        for (const Scenario& scenario : scenarios) {
+            const ReplayedScenario replayed(scenario);
+            GpuRank device(scenario, replayed.input.workload, replayed.step.sync, communicators);
+            device.calibrate();
+            results[static_cast<std::size_t>(rank)].push_back(three_steps(replayed, device));
+        }
+    }));
     return results;
 }
 
@@ -48,15 +47,13 @@ void replay_and_check(int ranks, const std::vector<Scenario>& scenarios) {
 template <typename Act>
 void on_devices(const Scenario& scenario, const Act& act) {
     const ReplayedScenario replayed(scenario);
-    const std::vector<RankOutcome> outcomes =
-        on_gpus(static_cast<int>(scenario.group.ranks),
-                [&](Communicators& communicators, ControlGroup&, int rank) {
-                    GpuRank device(replayed.scenario, replayed.input.workload, replayed.sync,
-                                   communicators);
-                    act(replayed, device, rank);
-                });
     INFO(scenario.group.ranks << " ranks");
-    CHECK(testing::first_reason(outcomes).empty());
+    testing::require_well(on_gpus(static_cast<int>(scenario.group.ranks),
+                                  [&](Communicators& communicators, ControlGroup&, int rank) {
+                                      GpuRank device(replayed.scenario, replayed.input.workload,
+                                                     replayed.step.sync, communicators);
+                                      act(replayed, device, rank);
+                                  }));
 }
 
 TEST_CASE("every strategy leaves the exact mean on every GPU") {
@@ -126,7 +123,7 @@ TEST_CASE("gradients of which only the readiness is known are reduced between GP
 
 // --- traces --------------------------------------------------------------------------------------
 
-// What must hold of any execution on one compute and one communication stream.
+// Holds of any execution on one compute and one communication stream.
 void check_order(const Program& program, const StepTrace& trace) {
     REQUIRE(trace.instructions.size() == program.instructions.size());
     REQUIRE(trace.collectives.size() == program.collectives.size());
@@ -159,7 +156,7 @@ TEST_CASE("a trace of a GPU's step is in order, with and without a graph") {
             Scenario scenario = small_scenario(ranks);
             scenario.step.cuda_graph = cuda_graph;
             scenario.step.optimizer = Optimizer::sgd_momentum;
-            const Program program = ReplayedScenario(scenario).program;
+            const Program program = ReplayedScenario(scenario).step.program;
             for (const std::vector<Replayed>& of_rank : replay_all(ranks, {scenario})) {
                 for (const StepTrace& trace : of_rank.at(0).traces) {
                     check_order(program, trace);
@@ -173,11 +170,10 @@ TEST_CASE("a trace of a GPU's step is in order, with and without a graph") {
 
 TEST_CASE("each instruction by itself takes time where it computes, and none where it does not") {
     on_devices(small_scenario(1), [](const ReplayedScenario& replayed, GpuRank& device, int) {
-        const std::vector<Instruction>& all = replayed.program.instructions;
+        const std::vector<Instruction>& all = replayed.step.program.instructions;
         device.calibrate();
-        replayed.run_on(device, 0, Communicate::for_free);
-        const std::optional<StepTrace> each =
-            device.run_each(replayed.program, replayed.sync, replayed.plan, 1);
+        device.run(replayed.step, 0, Communicate::for_free);
+        const std::optional<StepTrace> each = device.run_each(replayed.step, 1);
         if (!each || each->instructions.size() != all.size() ||
             each->launches.size() != all.size()) {
             throw std::runtime_error("no interval for each instruction");
@@ -199,7 +195,8 @@ TEST_CASE("each instruction by itself takes time where it computes, and none whe
 
 TEST_CASE("isolated all-gathers and reduce-scatters are right to the element, timed one by one") {
     for (const int ranks : possible_ranks({1, 2, 4})) {
-        const std::vector<RankOutcome> outcomes =
+        INFO(ranks << " ranks");
+        testing::require_well(
             on_gpus(ranks, [ranks](Communicators& communicators, ControlGroup&, int) {
                 GpuMessages messages(communicators);
                 for (const CollectiveKind kind :
@@ -214,33 +211,29 @@ TEST_CASE("isolated all-gathers and reduce-scatters are right to the element, ti
                         }
                     }
                 }
-            });
-        INFO(ranks << " ranks");
-        CHECK(testing::first_reason(outcomes).empty());
+            }));
     }
 }
 
 TEST_CASE("isolated all-reduces of every dtype have the exact sum, timed one by one") {
     for (const int ranks : possible_ranks({1, 2, 4})) {
-        const std::vector<RankOutcome> outcomes =
-            on_gpus(ranks, [](Communicators& communicators, ControlGroup&, int) {
-                GpuMessages messages(communicators);
-                for (const DType dtype : every<DType>) {
-                    for (const std::int64_t bytes : {8, 4096, 200'000}) {
-                        const MessageTrace trace = messages.measure({{bytes}, dtype}, 5);
-                        if (!trace.wrong.empty() || trace.times.size() != 5 ||
-                            trace.issue.size() != 5) {
-                            throw std::runtime_error("all-reduce: " + trace.wrong);
-                        }
+        INFO(ranks << " ranks");
+        testing::require_well(on_gpus(ranks, [](Communicators& communicators, ControlGroup&, int) {
+            GpuMessages messages(communicators);
+            for (const DType dtype : every<DType>) {
+                for (const std::int64_t bytes : {8, 4096, 200'000}) {
+                    const MessageTrace trace = messages.measure({{bytes}, dtype}, 5);
+                    if (!trace.wrong.empty() || trace.times.size() != 5 ||
+                        trace.issue.size() != 5) {
+                        throw std::runtime_error("all-reduce: " + trace.wrong);
                     }
                 }
-                // More than are launched ahead at once.
-                if (messages.repeat({Bytes{64}, DType::float32}, 300, {}).size() != 300) {
-                    throw std::runtime_error("not every all-reduce was timed");
-                }
-            });
-        INFO(ranks << " ranks");
-        CHECK(testing::first_reason(outcomes).empty());
+            }
+            // More than are launched ahead at once.
+            if (messages.repeat({Bytes{64}, DType::float32}, 300, {}).size() != 300) {
+                throw std::runtime_error("not every all-reduce was timed");
+            }
+        }));
     }
 }
 
@@ -276,7 +269,7 @@ TEST_CASE("a gradient that nobody reduced is found by name") {
         std::vector<std::string> wrong(static_cast<std::size_t>(ranks));
         on_devices(small_scenario(ranks),
                    [&](const ReplayedScenario& replayed, GpuRank& device, int rank) {
-                       replayed.run_on(device, 0, Communicate::for_free);
+                       device.run(replayed.step, 0, Communicate::for_free);
                        wrong[static_cast<std::size_t>(rank)] = device.check().wrong;
                    });
         for (const std::string& text : wrong) {
@@ -317,8 +310,9 @@ TEST_CASE("steps lead in to the one that is timed, unless it starts from idle") 
                 Scenario scenario = small_scenario(ranks);
                 scenario.step.sync_each_step = rank == 1;
                 const ReplayedScenario replayed(scenario);
-                GpuRank device(scenario, replayed.input.workload, replayed.sync, communicators);
-                device.run(replayed.program, replayed.sync, replayed.plan, 0, Communicate::yes);
+                GpuRank device(scenario, replayed.input.workload, replayed.step.sync,
+                               communicators);
+                device.run(replayed.step, 0, Communicate::yes);
                 connection.control().barrier();
             });
         CHECK(outcomes[0].ending == testing::Ending::peer_failure);
@@ -356,11 +350,12 @@ TEST_CASE("a step that fails as a graph ends, although its abort waits for the g
                 Scenario scenario = small_scenario(ranks);
                 scenario.step.cuda_graph = true;
                 const ReplayedScenario replayed(scenario);
-                GpuRank device(scenario, replayed.input.workload, replayed.sync, communicators);
-                replayed.run_on(device, 0);
+                GpuRank device(scenario, replayed.input.workload, replayed.step.sync,
+                               communicators);
+                device.run(replayed.step, 0, Communicate::yes);
                 GpuMessages messages(communicators);
                 if (rank == 0) {
-                    replayed.run_on(device, 1);
+                    device.run(replayed.step, 1, Communicate::yes);
                 } else {
                     messages.meet();  // as rank 0 does before its step, and nothing after
                 }

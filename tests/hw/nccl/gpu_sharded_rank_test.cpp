@@ -30,7 +30,7 @@ void on_sharded_devices(const std::vector<Scenario>& scenarios, const Act& act) 
     const std::vector<RankOutcome> outcomes =
         on_gpus(ranks, [&](Communicators& communicators, ControlGroup&, int rank) {
             for (const Scenario& scenario : scenarios) {
-                const ShardedReplay replay = replay_of(scenario, false);
+                const ReplayedStep replay = replay_of(scenario, false);
                 GpuShardedRank device(scenario, replay_input(scenario).workload, communicators);
                 act(device, replay, rank);
             }
@@ -41,7 +41,7 @@ void on_sharded_devices(const std::vector<Scenario>& scenarios, const Act& act) 
 
 void check_sharded(const std::vector<Scenario>& scenarios) {
     testing::WrongOfRanks wrong(static_cast<std::size_t>(scenarios.front().group.ranks));
-    on_sharded_devices(scenarios, [&](GpuShardedRank& device, const ShardedReplay& replay,
+    on_sharded_devices(scenarios, [&](GpuShardedRank& device, const ReplayedStep& replay,
                                       int rank) {
         wrong[static_cast<std::size_t>(rank)].push_back(testing::wrong_in_steps(replay, device));
     });
@@ -84,7 +84,7 @@ TEST_CASE("collectives alone are among the GPUs that steps have them among") {
     }
     std::array<std::vector<MessageTrace>, 4> traces;  // by rank
     on_sharded_devices({replicated(sharded_scenario(4), 2)}, [&](GpuShardedRank& device,
-                                                                 const ShardedReplay&, int rank) {
+                                                                 const ReplayedStep&, int rank) {
         std::vector<MessageTrace>& of_rank = traces.at(static_cast<std::size_t>(rank));
         for (const Message& message : testing::message_of_each_kind(4)) {
             of_rank.push_back(device.measure_as_in_steps(message, 3));
@@ -125,7 +125,7 @@ TEST_CASE("a trace of a sharded step has collectives of each communicator one af
     for (const int ranks : possible_ranks({4})) {
         const Scenario scenario = replicated(sharded_scenario(ranks), 2);
         on_sharded_devices(
-            {scenario}, [&](GpuShardedRank& device, const ShardedReplay& replay, int) {
+            {scenario}, [&](GpuShardedRank& device, const ReplayedStep& replay, int) {
                 const StepTrace trace = device.run(replay, 0, Communicate::yes);
                 if (trace.instructions.size() != replay.program.instructions.size() ||
                     trace.host.size() != replay.program.instructions.size()) {
@@ -155,26 +155,26 @@ TEST_CASE("a trace of a sharded step has collectives of each communicator one af
 
 TEST_CASE("what is computed of a sharded step is timed alone, and beside each collective") {
     for (const int ranks : possible_ranks({2})) {
-        on_sharded_devices({sharded_scenario(ranks)}, [](GpuShardedRank& device,
-                                                         const ShardedReplay& replay, int) {
-            device.calibrate();
-            const ShardedReplay computing = computing_of(replay);
-            device.run(computing, 0, Communicate::for_free);
-            const std::optional<StepTrace> each = device.run_each(replay, 1);
-            if (!each || each->instructions.size() != replay.program.instructions.size() ||
-                each->instructions.back().end <= Duration{0}) {
-                throw std::runtime_error("no time for each instruction");
-            }
-            const std::vector<Duration> alone = device.backward_alone();
-            for (const CollectiveKind kind :
-                 {CollectiveKind::all_gather, CollectiveKind::reduce_scatter}) {
-                const ContentionTrace beside = device.contend(
-                    {.size = Bytes{1 << 16}, .dtype = DType::float32, .kind = kind}, 40, alone);
-                if (beside.times.size() != 40) {
-                    throw std::runtime_error("not every collective was timed");
+        on_sharded_devices(
+            {sharded_scenario(ranks)}, [](GpuShardedRank& device, const ReplayedStep& replay, int) {
+                device.calibrate();
+                const ReplayedStep computing = computing_of(replay);
+                device.run(computing, 0, Communicate::for_free);
+                const std::optional<StepTrace> each = device.run_each(replay, 1);
+                if (!each || each->instructions.size() != replay.program.instructions.size() ||
+                    each->instructions.back().end <= Duration{0}) {
+                    throw std::runtime_error("no time for each instruction");
                 }
-            }
-        });
+                const std::vector<Duration> alone = device.backward_alone();
+                for (const CollectiveKind kind :
+                     {CollectiveKind::all_gather, CollectiveKind::reduce_scatter}) {
+                    const ContentionTrace beside = device.contend(
+                        {.size = Bytes{1 << 16}, .dtype = DType::float32, .kind = kind}, 40, alone);
+                    if (beside.times.size() != 40) {
+                        throw std::runtime_error("not every collective was timed");
+                    }
+                }
+            });
     }
 }
 
@@ -182,7 +182,7 @@ TEST_CASE("a sharded step that communicates with nobody is seen on GPUs") {
     for (const int ranks : possible_ranks({2})) {
         std::vector<std::string> wrong(static_cast<std::size_t>(ranks));
         on_sharded_devices({sharded_scenario(ranks)},
-                           [&](GpuShardedRank& device, const ShardedReplay& replay, int rank) {
+                           [&](GpuShardedRank& device, const ReplayedStep& replay, int rank) {
                                device.run(replay, 0, Communicate::yes);
                                device.run(replay, 1, Communicate::for_free);
                                wrong[static_cast<std::size_t>(rank)] = device.check().wrong;

@@ -99,27 +99,25 @@ TEST_CASE("operations of training are timed on the GPU, and its all-reduces besi
         const TrainingTask task = testing::training_task(ranks, 24, Strategy::ddp);
         const ImageData data = testing::training_data(task);
         std::vector<std::string> wrong(static_cast<std::size_t>(ranks));
-        const std::vector<RankOutcome> outcomes = testing::on_gpus(
-            ranks, [&](Communicators& communicators, ControlGroup& /*control*/, int rank) {
-                const auto device = gpu_training_device(communicators);
-                Trainer trainer(task, data, *device);
-                const TrainingTimes times = trainer.time_operations(3, true, 2).back();
-                const ContentionTimes contention = trainer.contend(1000, 4);
-                std::string& found = wrong[static_cast<std::size_t>(rank)];
-                if (times.forward.size() != 7 || times.backward.size() != 8 ||
-                    times.copy_count != 12) {
-                    found = "not every operation has a time";
+        testing::require_well(testing::on_gpus(ranks, [&](Communicators& communicators,
+                                                          ControlGroup& /*control*/, int rank) {
+            const auto device = gpu_training_device(communicators);
+            Trainer trainer(task, data, *device);
+            const TrainingTimes times = trainer.time_operations(3, true, 2).back();
+            const ContentionTimes contention = trainer.contend(1000, 4);
+            std::string& found = wrong[static_cast<std::size_t>(rank)];
+            if (times.forward.size() != 7 || times.backward.size() != 8 || times.copy_count != 12) {
+                found = "not every operation has a time";
+            }
+            for (const OperationTime& time : times.backward) {
+                if (time.device <= Duration{0} || time.host <= Duration{0}) {
+                    found = "a time is none";
                 }
-                for (const OperationTime& time : times.backward) {
-                    if (time.device <= Duration{0} || time.host <= Duration{0}) {
-                        found = "a time is none";
-                    }
-                }
-                if (contention.all_reduces.size() != 4 || trainer.backward_alone(3).size() != 3) {
-                    found = "contention";
-                }
-            });
-        CHECK(testing::first_reason(outcomes).empty());
+            }
+            if (contention.all_reduces.size() != 4 || trainer.backward_alone(3).size() != 3) {
+                found = "contention";
+            }
+        }));
         CHECK(wrong == std::vector<std::string>(wrong.size()));
     }
 }

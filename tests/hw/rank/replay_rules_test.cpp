@@ -1,9 +1,11 @@
-// Who divides, what travels in which dtype, and what a collective moves.
+// The division by the number of ranks, the dtype on the wire, and the memory that a collective
+// moves.
 #include <variant>
 
+#include "hw/compute/arena.h"
 #include "hw/compute/gradient_pattern.h"
 #include "hw/measure/measurer.h"
-#include "hw/rank/replay_rules.h"
+#include "hw/rank/replay_rank.h"
 #include "sim/program/step_programs.h"
 #include "tests/catch.h"
 #include "tests/hw/rank/small_scenario.h"
@@ -63,30 +65,32 @@ TEST_CASE("a collective moves buffers, the map of unused parameters, or a bucket
     const BucketPlan plan =
         make_plan(input.workload.gradients, input.workload.readiness, sync.policy);
     const Program program = build_program(input, sync, plan);
-    std::int32_t groups = 0;
+    ReplayMemory<Arena> memory(input.workload, sync);
+    memory.buffers.arrange(plan);
+    std::size_t groups = 0;
     std::int32_t buckets = 0;
-    std::int32_t maps = 0;
+    int maps = 0;
     for (std::size_t i = 0; i < program.collectives.size(); ++i) {
-        const Movement movement =
-            movement_of(program, static_cast<std::int32_t>(i), plan, {}, ReplayRules(sync, 2));
-        if (const auto* broadcast = std::get_if<BufferBroadcast>(&movement)) {
-            const auto group = static_cast<std::size_t>(groups);
-            CHECK(*broadcast ==
-                  BufferBroadcast{groups++, input.workload.buffer_groups[group].size});
-        } else if (const auto* bucket = std::get_if<BucketReduction>(&movement)) {
-            const Bucket& of_plan = plan.buckets[static_cast<std::size_t>(buckets)];
-            CHECK(*bucket == BucketReduction{.bucket = buckets++,
-                                             .casts = true,
-                                             .dtype = DType::bfloat16,
-                                             .elements = of_plan.size.count / 4,
-                                             .averages = false});
+        const RankExchange exchange = memory.exchange_of(program, static_cast<std::int32_t>(i),
+                                                         plan, {}, ReplayRules(sync, 2));
+        if (exchange.kind == CollectiveKind::broadcast) {
+            CHECK(exchange == RankExchange{.kind = CollectiveKind::broadcast,
+                                           .own = memory.broadcast.at(groups).at(0),
+                                           .size = input.workload.buffer_groups[groups].size});
+            ++groups;
+        } else if (exchange.own != memory.unused_map.at(0)) {
+            // bfloat16 takes half of a float32 bucket's bytes.
+            const Bytes size = plan.buckets[static_cast<std::size_t>(buckets)].size;
+            CHECK(exchange == RankExchange{.own = memory.buffers.compressed(buckets),
+                                           .size = {size.count / 2},
+                                           .dtype = DType::bfloat16});
+            ++buckets;
         } else {
-            CHECK(std::get<UnusedMapSum>(movement).elements ==
-                  std::ssize(input.workload.gradients));
+            CHECK(exchange.elements() == std::ssize(input.workload.gradients));
             ++maps;
         }
     }
-    CHECK(groups == std::ssize(input.workload.buffer_groups));
+    CHECK(groups == input.workload.buffer_groups.size());
     CHECK(buckets == std::ssize(plan.buckets));
     CHECK(maps == 1);
 }

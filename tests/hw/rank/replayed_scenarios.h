@@ -11,7 +11,6 @@
 #include "hw/measure/measurer.h"
 #include "hw/rank/rank_device.h"
 #include "sim/program/program.h"
-#include "sim/program/step_programs.h"
 #include "sim/scenario/scenario.h"
 #include "tests/catch.h"
 #include "tests/hw/rank/small_scenario.h"
@@ -23,21 +22,11 @@ struct ReplayedScenario {
     explicit ReplayedScenario(Scenario replayed)
         : scenario(std::move(replayed)),
           input(replay_input(scenario)),
-          sync(settings_of_replay(scenario.sync)),
-          plan(make_plan(input.workload.gradients, input.workload.readiness, sync.policy)),
-          program(build_program(input, sync, plan)) {}
-
-    // The step once, on a device made for it.
-    StepTrace run_on(RankDevice& device, std::int64_t number,
-                     Communicate communicate = Communicate::yes) const {
-        return device.run(program, sync, plan, number, communicate);
-    }
+          step(replayed_step(scenario, input, scenario.sync.bucket_cap)) {}
 
     Scenario scenario;
     StepInput input;
-    SyncSettings sync;
-    BucketPlan plan;
-    Program program;
+    ReplayedStep step;
 };
 
 struct Replayed {
@@ -50,7 +39,7 @@ struct Replayed {
 inline Replayed three_steps(const ReplayedScenario& replayed, RankDevice& device) {
     Replayed result;
     for (std::int64_t step = 0; step < 3; ++step) {
-        result.traces.push_back(replayed.run_on(device, step));
+        result.traces.push_back(device.run(replayed.step, step, Communicate::yes));
         const StepCheck check = device.check();
         result.wrong += check.wrong;
         result.largest_difference = std::max(result.largest_difference, check.largest_difference);
@@ -120,7 +109,7 @@ inline Scenario with_batch_normalisation(int ranks) {
 }
 constexpr std::size_t fewest_collectives_of_batch_normalisation = 6;
 
-// Both ways in which BatchNorm's statistics are exchanged, in each of two micro-steps.
+// Both exchanges of BatchNorm's statistics, in each of two micro-steps.
 inline std::vector<Scenario> with_exchanged_statistics(int ranks) {
     std::vector<Scenario> scenarios;
     for (const BatchNormSync sync : {BatchNormSync::gather, BatchNormSync::fused}) {
@@ -131,7 +120,7 @@ inline std::vector<Scenario> with_exchanged_statistics(int ranks) {
     return scenarios;
 }
 
-// Gradients of which only the readiness is known.
+// Gradients with nothing but their readiness.
 inline Scenario with_gradients_only(int ranks) {
     Scenario scenario = small_scenario(ranks);
     GradientWorkload workload;

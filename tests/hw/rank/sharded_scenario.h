@@ -9,8 +9,8 @@
 #include <fmt/format.h>
 
 #include "hw/measure/measurer.h"
-#include "hw/rank/sharded_calls.h"
-#include "hw/rank/sharded_device.h"
+#include "hw/rank/rank_device.h"
+#include "hw/rank/replayed_step.h"
 #include "sim/scenario/scenario.h"
 #include "tests/catch.h"
 
@@ -46,7 +46,7 @@ inline Scenario sharded_scenario(int ranks) {
 }
 
 // As ranks on CPUs run it, or on GPUs.
-inline ShardedReplay replay_of(const Scenario& scenario, bool on_host = true) {
+inline ReplayedStep replay_of(const Scenario& scenario, bool on_host = true) {
     return sharded_replay(sharded_replay_input(scenario, *scenario.sharding, on_host));
 }
 
@@ -123,7 +123,7 @@ inline std::vector<Scenario> with_prefetching(int ranks) {
     return scenarios;
 }
 
-// Of as many elements of each of so many ranks.
+// Messages with equally many elements from each of that many ranks.
 inline std::vector<Message> message_of_each_kind(std::int64_t ranks) {
     std::vector<Message> messages;
     for (const CollectiveKind kind :
@@ -168,7 +168,7 @@ inline std::vector<Scenario> with_fewer_ranks_in_backward() {
     return scenarios;
 }
 
-// Of DeepSpeed: nothing, some and all is prefetched, and small enough to be kept.
+// DeepSpeed: nothing, some and all is prefetched, and small enough to be kept.
 inline std::vector<Scenario> with_stage_3(int ranks) {
     std::vector<Scenario> scenarios;
     for (const std::int64_t prefetch : {0, 40, 1000}) {
@@ -190,8 +190,8 @@ inline std::vector<Scenario> with_stage_3(int ranks) {
 
 // --- steps of them ---
 
-// What is wrong after each of three steps, and all along another one; empty: nothing.
-inline std::string wrong_in_steps(const ShardedReplay& replay, ShardedDevice& device) {
+// The errors after each of three steps, and all along another one; empty: none.
+inline std::string wrong_in_steps(const ReplayedStep& replay, RankDevice& device) {
     std::string found;
     for (std::int64_t step = 0; step < 3; ++step) {
         device.run(replay, step, Communicate::yes);

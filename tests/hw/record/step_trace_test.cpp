@@ -32,7 +32,7 @@ TEST_CASE(
     MeasuredStep step = summarize(program_of_a_step(), trace);
     CHECK(step.finishing == us(20));       // 30 to 50
     CHECK(step.finishing_host == us(19));  // 31 to 50
-    CHECK(step.backward == us(40));        // of which it is a part
+    CHECK(step.backward == us(40));        // which it is a part of
     CHECK(step.waiting == us(17));
     // A host that runs ahead of a GPU: it only enqueues, in 3 us.
     trace.host = {{us(0), us(1)}, {us(1), us(2)}, {us(2), us(4)}, {us(4), us(5)}, {us(5), us(6)}};

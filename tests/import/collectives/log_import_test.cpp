@@ -64,7 +64,7 @@ TEST_CASE("A dump is a scenario: what was issued when, and the pause in between"
     CHECK(workload["gradients"][0]["ready_ms"] == 8);
     CHECK(workload["gradients"][2]["numel"] == 250'000);
     CHECK(workload["gradients"][2]["ready_ms"] == 0);
-    // What the simulated step waits for the last all-reduces is taken out of the pause. On a ring
+    // The simulated wait for the last all-reduces is taken out of the pause. On a ring
     // of 4 each byte crosses 2 x 3 / 4 times: at 1.15 GB/s 4 MB take 5.2 ms and 6 x 30 us more.
     const Scenario scenario = connect(imported, "eth-10g", no_file);
     const double forward = imported.scenario["workload"]["forward_ms"].get<double>();
@@ -116,7 +116,7 @@ TEST_CASE("What a log does not tell is in the scenario that is made of it", "[im
     CHECK(off.scenario["caveats"][0]["withholds_advice"] == true);
     CHECK(contains(off.scenario["caveats"][0]["text"].get<std::string>(), "the log replays "));
 
-    // Of 4 ranks one was logged, which its own link says.
+    // One of 4 ranks was logged: its own link says so.
     WrittenDump timed;
     timed.steps(6, elements, {0, 3, 8}, 30, {1, 2, 4});
     LogImport with_link = import_logs({timed.log()}, {});
@@ -197,7 +197,7 @@ TEST_CASE("Buckets of 16 bits that default caps form of 32 are a hook's", "[impo
     const LogImport imported = import_logs({dump.log()}, {});
     CHECK(imported.scenario["sync"]["comm_hook"] == "fp16");
     CHECK(imported.scenario["workload"]["gradients"][0]["dtype"] == "float32");
-    CHECK(imported.buckets[0].size().count == 2 * first);
+    CHECK(imported.buckets[0].bytes.count == 2 * first);
 }
 
 TEST_CASE("What is not the gradients' is left out by name", "[import]") {
@@ -231,7 +231,7 @@ TEST_CASE("What is not the gradients' is left out by name", "[import]") {
     // Another group can be asked for.
     LogImportRequest request;
     request.group = "5";
-    request.ranks = 2;  // of which the dump says nothing
+    request.ranks = 2;  // about which the dump says nothing
     CHECK(import_logs({dump.log()}, request).buckets.front().elements == 5000);
     request.group = "7";
     CHECK(contains(error_of({dump.log()}, request), "--group"));
@@ -309,9 +309,9 @@ TEST_CASE("Where all ranks know durations, who waits least came last, and the wi
     CHECK(contains(
         findings_of(imported),
         "before an all-reduce the first of 2 ranks waits 2.000 ms for the last on average"));
-    CHECK(contains(findings_of(imported), "by what it takes each rank"));
+    CHECK(contains(findings_of(imported), "by its duration on each rank"));
     CHECK(contains(findings_of(imported), "(18 of 18 times) for a"));
-    // Of four ranks two tell less: the shortest of all.
+    // Two of four ranks tell less: the shortest of all.
     WrittenDump some(4);
     some.steps(6, elements, {0, 3, 8}, 30, {1, 2, 4});
     some.json()["entries"][0]["duration_ms"] = 0.5;

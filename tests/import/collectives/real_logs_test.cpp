@@ -14,6 +14,7 @@
 #include "tests/catch.h"
 #include "tests/contains.h"
 #include "tests/import/source/text_source.h"
+#include "tests/shell_line.h"
 
 namespace bucketwise {
 namespace {
@@ -24,8 +25,19 @@ using Numbers = std::vector<std::int64_t>;
 // A layer of 512 x 512 weights and 512 biases.
 constexpr std::int64_t layer = 512 * 512 + 512;
 
+// A pickle as the JSON that the shipped script makes of it.
 ByteSource real_log(const std::string& name) {
-    std::ifstream stream(BUCKETWISE_TEST_DATA_DIR "/traces/" + name, std::ios::binary);
+    const std::string path = BUCKETWISE_TEST_DATA_DIR "/traces/" + name;
+    if (name.find(".pickle") != std::string::npos) {
+        const std::string script =
+            BUCKETWISE_TEST_DATA_DIR "/../../import/flight_recorder/pickle_to_json.py";
+        return text_source(
+            testing::run_in_shell("gzip -dc '" + path + "' > /tmp/$PPID.pickle; python3 '" +
+                                  script + "' /tmp/$PPID.pickle; rm -f /tmp/$PPID.pickle")
+                .output,
+            1 << 16);
+    }
+    std::ifstream stream(path, std::ios::binary);
     REQUIRE(stream);
     const std::string bytes{std::istreambuf_iterator<char>(stream), {}};
     return inflated(text_source(bytes, 1 << 16), name);
@@ -43,7 +55,7 @@ std::vector<CollectiveLog> real_logs(const std::string& form, int ranks,
 
 Numbers buckets_of(const LogImport& imported) {
     Numbers found;
-    for (const LoggedBucket& bucket : imported.buckets) {
+    for (const TypicalCollective& bucket : imported.buckets) {
         found.push_back(bucket.elements);
     }
     return found;
@@ -138,8 +150,8 @@ TEST_CASE("A real execution trace is its buckets, by the steps that its optimize
     CHECK(buckets_of(imported) == Numbers{layer, 2 * layer});
     CHECK(imported.ranks == 2);
     // A third of the elements, a third of backward.
-    CHECK(imported.buckets[0].ready == duration_from_ms(10));
-    CHECK(imported.buckets[1].ready == duration_from_ms(30));
+    CHECK(imported.buckets[0].start == duration_from_ms(10));
+    CHECK(imported.buckets[1].start == duration_from_ms(30));
     CHECK(
         contains(text_of(imported.findings), "2 with the same 2 all-reduces, as the trace marks"));
 }

@@ -1,4 +1,4 @@
-// Flight recorder dumps as PyTorch writes them, in JSON, of which each test says what it is about.
+// Flight recorder dumps as PyTorch writes them, in JSON; each test changes its own part.
 #pragma once
 
 #include <cstdint>

@@ -12,7 +12,7 @@
 
 namespace bucketwise {
 
-// What one size took, in microseconds.
+// The times of one size, in microseconds.
 struct LoggedTimes {
     std::int64_t bytes = 0;
     double out_of_place_us = 0;
@@ -53,7 +53,7 @@ inline std::string half_text(std::int64_t bytes, double us, std::int64_t ranks,
 }
 
 inline std::string row_text(const LoggedTimes& times, std::int64_t ranks, const LogStyle& style) {
-    // Of other kinds the count is that of one rank's part.
+    // Other kinds count one rank's part.
     const bool parts = style.kind != CollectiveKind::all_reduce;
     return fmt::format("{:>12}  {:>12}  {:>8}  {:>6}{}", times.bytes,
                        times.bytes / 4 / (parts ? ranks : 1), "float",

@@ -159,7 +159,7 @@ TEST_CASE("A tag of mpirun within a row, or within a number, is taken out", "[im
         // The row's first half may have come without a tag of its own.
         check_times(imported(heading + torn), {times.back()}, 8);
     }
-    // What another rank's tag begins is not this row's.
+    // Text after another rank's tag is not this row's.
     const std::string other =
         tag + row.substr(0, row.size() / 2) + "[1,1]<stdout>:" + row.substr(row.size() / 2);
     const NcclTestsLog log = read(heading + other + "\n" + tag + row + "\n");
@@ -245,8 +245,8 @@ TEST_CASE("The device list tells ranks, nodes and GPUs; one that was cut off doe
         refusal(device_list(16, 8) + table, {.ranks_per_node = 4}),
         "expected --ranks-per-node 8 for 2 nodes, as the log names them, with 8 ranks each, "
         "got 4"));
-    // Of 1,440 ranks one is listed, and no number of them follows from the table: it is asked for,
-    // and the one host that is named is not taken for all of them.
+    // The list has one of 1,440 ranks, and the table tells no number of them: it is asked for, and
+    // the one host that is named is not taken for all.
     const std::string many = device_list(1, 8) + log_text(usual_times(), 1440, {});
     CHECK(contains(refusal(many), "expected --ranks, as the device list has only 1, got "));
     const ImportedNcclTests given = imported(many, {.ranks = {1440}});
@@ -538,7 +538,7 @@ TEST_CASE("One dtype and one reduction are taken: float32 and sum where there ar
 }
 
 TEST_CASE("With -C algbw tells the time, where it has digits enough", "[import]") {
-    // 64 MiB at 134.22 GB/s take 67108864 / 134220 us = 500 us; launching took 5 us. Of 8 bytes
+    // 64 MiB at 134.22 GB/s take 67108864 / 134220 us = 500 us; launching took 5 us. For 8 bytes
     // algbw says 0.00.
     const std::string text =
         heading_text({}, "cputime") +
@@ -633,7 +633,7 @@ TEST_CASE("A log takes memory for its rows, not for what is between them", "[imp
     CHECK(given == length + table.size());
     REQUIRE(log.runs.size() == 1);
     CHECK(log.runs[0].rows.size() == usual_times().size());
-    // What was there before may have been more; it is where this test runs alone that it counts.
+    // Earlier tests may have used more; the check counts where this test runs alone.
     CHECK(peak_memory_bytes() - before < std::int64_t{32} << 20);
 }
 

@@ -13,40 +13,36 @@
 #include "import/replay/trace_import.h"
 #include "sim/base/error.h"
 #include "tests/catch.h"
+#include "tests/contains.h"
 #include "tests/import/nsys/written_export.h"
 #include "tests/import/replay/written_trace.h"
 
 namespace bucketwise {
 namespace {
 
-std::string outcome(ExportDatabase database) {
-    std::vector<TracedRank> ranks;
-    for (const ProfilerTrace& trace : read_nsys_export(database, {})) {
-        ranks.push_back(traced_rank(trace));
+using testing::contains;
+
+template <typename Open>
+std::string outcome(Open open) {
+    try {
+        std::vector<TracedRank> ranks;
+        ExportDatabase database = open();
+        for (const ProfilerTrace& trace : read_nsys_export(database, {})) {
+            ranks.push_back(traced_rank(trace));
+        }
+        import_trace(ranks, {});
+        return "imported";
+    } catch (const InputError& error) {
+        return error.what();
     }
-    import_trace(ranks, {});
-    return "imported";
 }
 
 std::string outcome_of(const std::string& bytes) {
-    try {
-        return outcome(ExportDatabase::of_bytes(bytes, "e.sqlite"));
-    } catch (const InputError& error) {
-        return error.what();
-    }
+    return outcome([&] { return ExportDatabase::of_bytes(bytes, "e.sqlite"); });
 }
 
 std::string outcome_of_file(const std::string& file) {
-    try {
-        return outcome(ExportDatabase::of_file(file));
-    } catch (const InputError& error) {
-        return error.what();
-    }
-}
-
-bool contains(const std::string& text, const std::string& part) {
-    INFO(text);
-    return text.find(part) != std::string::npos;
+    return outcome([&] { return ExportDatabase::of_file(file); });
 }
 
 void write(const std::string& file, const std::string& bytes) {

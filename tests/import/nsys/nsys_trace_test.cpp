@@ -91,8 +91,8 @@ void check_same(const TraceImport& imported, const TraceImport& expected) {
     INFO(Json::diff(wanted, got).dump(2).substr(0, 3000));
     CHECK(got == wanted);
     CHECK(imported.ranks == expected.ranks);
-    CHECK(imported.step == expected.step);
-    CHECK(imported.device_busy == expected.device_busy);
+    CHECK(imported.summary.step == expected.summary.step);
+    CHECK(imported.summary.account.computing == expected.summary.account.computing);
     CHECK(imported.all_reduces == expected.all_reduces);
 }
 
@@ -284,7 +284,7 @@ TEST_CASE("steps are what the user's ranges mark", "[nsys]") {
     CHECK(ranks[0].steps[0].name == first);
     const TraceImport imported = import_trace(ranks, {});
     const TraceImport expected = import_kineto({});
-    CHECK(imported.step == expected.step);
+    CHECK(imported.summary.step == expected.summary.step);
     CHECK(imported.scenario["workload"]["gradients"] == expected.scenario["workload"]["gradients"]);
 }
 
@@ -301,7 +301,7 @@ TEST_CASE("steps that nothing marks are told by kernels that repeat themselves",
     // From the end of an optimizer's kernels to that of the next one's.
     CHECK(ranks[0].steps.size() == 5);
     const TraceImport imported = import_trace(ranks, {});
-    CHECK(imported.step == import_kineto({}).step);
+    CHECK(imported.summary.step == import_kineto({}).summary.step);
     CHECK(text_of(imported, FindingKind::assumed, "steps").find("repeat themselves") !=
           std::string::npos);
 
@@ -316,7 +316,7 @@ TEST_CASE("of many steps the last are read", "[nsys]") {
     const TraceImport imported = import_export(shape);
     CHECK(text_of(imported, FindingKind::assumed, "steps") ==
           "of 120 steps the last 50 stand for all\n");
-    CHECK(imported.step == import_kineto({}).step);
+    CHECK(imported.summary.step == import_kineto({}).summary.step);
 }
 
 TEST_CASE("without operations all-reduces stand for gradients", "[nsys]") {
@@ -345,7 +345,7 @@ TEST_CASE("without operations all-reduces stand for gradients", "[nsys]") {
     CHECK(imported.all_reduces[0].wire_us[0] == Approx(100));
     CHECK(text_of(imported, FindingKind::assumed, "gradients").find("can only join buckets") !=
           std::string::npos);
-    CHECK(imported.step == import_kineto({}).step);
+    CHECK(imported.summary.step == import_kineto({}).summary.step);
     Json document = imported.scenario;
     document["cluster"]["link"] = {
         {"name", "constant"},

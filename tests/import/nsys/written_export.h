@@ -31,7 +31,7 @@ struct ExportForm {
     Payloads payloads = Payloads::json;
     bool old_schema = false;    // no jsonText, eventClass, globalPid of kernels or mangledName
     std::int64_t shift_ns = 0;  // of all times
-    double stretch = 1;         // likewise, at last
+    double stretch = 1;         // the same, at last
 };
 
 // A database in memory.
@@ -153,7 +153,7 @@ class WrittenExport {
     WrittenDatabase& database() { return database_; }
     std::string bytes() { return database_.bytes(); }
 
-    // What a process of this number and device did, as Kineto writes it.
+    // Adds the events of a process of this number and device, as Kineto writes them.
     void add(const Json& events, std::int64_t process, std::int64_t device) {
         process_ = process;
         device_ = device;

@@ -6,27 +6,18 @@
 #include <utility>
 #include <vector>
 
-#include "import/kineto/kineto_trace.h"
-#include "import/replay/trace_import.h"
 #include "tests/catch.h"
 #include "tests/contains.h"
-#include "tests/import/replay/findings_text.h"
-#include "tests/import/replay/written_trace.h"
-#include "tests/import/source/text_source.h"
+#include "tests/import/replay/imported_trace.h"
 
 namespace bucketwise {
 namespace {
 
 using testing::contains;
 
-TracedRank late_rank(std::int64_t rank, std::vector<double> lateness_us) {
-    TraceShape shape;
-    shape.rank = rank;
-    shape.steps = std::ssize(lateness_us);
-    shape.lateness_us = std::move(lateness_us);
-    return traced_rank(
-        read_kineto_trace(text_source(SyntheticTrace(std::move(shape)).document().dump(), 4096),
-                          std::to_string(rank) + ".json"));
+TracedRank late_rank(std::int64_t rank, const std::vector<double>& lateness_us) {
+    return traced({.steps = std::ssize(lateness_us), .rank = rank, .lateness_us = lateness_us},
+                  std::to_string(rank) + ".json");
 }
 
 TEST_CASE("how much ranks differ from step to step is the scenario's rank_spread", "[arrival]") {

@@ -21,15 +21,11 @@
 #include "sim/predict/sharded_prediction.h"
 #include "sim/scenario/scenario.h"
 #include "tests/catch.h"
-#include "tests/import/replay/findings_text.h"
+#include "tests/import/replay/imported_trace.h"
 #include "tests/import/replay/stored_trace.h"
 
 namespace bucketwise {
 namespace {
-
-std::string nothing(const std::string& /*file*/) {
-    return {};
-}
 
 TracedRank stored_rank(const std::string& file) {
     return traced_rank(read_kineto_trace(stored_trace(file), file + ".json.gz"));
@@ -61,7 +57,7 @@ ShardingRequest recorded_request(const Json& recording) {
         {"cluster", {{"ranks", recording.at("ranks")}, {"link", "ib-ndr-400"}}},
         {"sync", {{"strategy", recording.at("strategy")}, {"sharding", recording.at("sharding")}}}};
     ShardingRequest request =
-        sharded_input(parse_scenario(document, "recorded", nothing, StrategyKinds::all)).request;
+        sharded_input(parse_scenario(document, "recorded", no_file, StrategyKinds::all)).request;
     request.groups.clear();
     request.layers_per_group = 1;
     return request;
@@ -77,7 +73,7 @@ std::vector<std::string> recorded_collectives(const Json& recording) {
 
 std::vector<std::string> traced_collectives(const TracedSharding& sharding) {
     std::vector<std::string> lines;
-    for (const TracedShardCollective& one : sharding.collectives) {
+    for (const TypicalCollective& one : sharding.collectives) {
         const char* const kind = one.kind == CollectiveKind::all_gather       ? "all_gather"
                                  : one.kind == CollectiveKind::reduce_scatter ? "reduce_scatter"
                                                                               : "all_reduce";
@@ -150,7 +146,7 @@ TEST_CASE("a trace of real FSDP2 is imported as what was recorded of its steps",
             request.groups.clear();
             request.layers_per_group = 1;
             CHECK(request == recorded_request(recording));
-            const Scenario scenario = connect(imported, {}, nothing);
+            const Scenario scenario = connect(imported, {}, no_file);
             CHECK(replay(imported, scenario).same_buckets);
         }
     }
@@ -165,7 +161,7 @@ TEST_CASE("a real step of FSDP2 replays as long as it took", "[kineto]") {
         ranks.push_back(stored_rank(file + ".1"));
     }
     TraceImport imported = import_trace(std::move(ranks), {});
-    const Scenario scenario = connect(imported, {}, nothing);
+    const Scenario scenario = connect(imported, {}, no_file);
     const Replay replayed = replay(imported, scenario);
     CHECK(replayed.same_buckets);
     CHECK(std::abs(replayed.error()) < 0.03);
@@ -178,11 +174,11 @@ TEST_CASE("a real step of FSDP2 replays as long as it took", "[kineto]") {
     // waits for late ranks.
     const StepAccount& account = replayed.simulated.account;
     CHECK(to_ms(account.communicating) ==
-          Approx(to_ms(replayed.traced_account.communicating)).epsilon(0.15));
+          Approx(to_ms(replayed.traced.account.communicating)).epsilon(0.15));
     CHECK(to_ms(account.step()) == Approx(to_ms(replayed.step)).epsilon(0.01));
 }
 
-// In us, in the step in which that is shortest.
+// In us, in the step where that is shortest.
 double shortest_stall_us(const TracedRun& run, std::size_t collective) {
     double shortest = std::numeric_limits<double>::infinity();
     for (const TracedStep* step : run.alike()) {
@@ -202,7 +198,7 @@ TEST_CASE("of one rank's trace the shortest time that a collective blocks the ho
           "[kineto]") {
     const TraceImport imported =
         import_trace({stored_rank("fsdp2/traces/wide_one_layer_per_group.0")}, {});
-    const std::vector<TracedShardCollective>& collectives = imported.sharding->collectives;
+    const std::vector<TypicalCollective>& collectives = imported.sharding->collectives;
     // All of its steps' are FSDP2's: two gathers of each layer and one of the root, five
     // reductions.
     REQUIRE(collectives.size() == 14);
@@ -217,7 +213,7 @@ TEST_CASE("of one rank's trace the shortest time that a collective blocks the ho
 TEST_CASE("gathers beside computing are waited for where they are copied out", "[kineto]") {
     TraceImport imported = import_trace(
         {stored_rank("fsdp2/traces/perceptron_asynchronous_unshard_prefetch_of_1")}, {});
-    const Scenario scenario = connect(imported, {}, nothing);
+    const Scenario scenario = connect(imported, {}, no_file);
     CHECK(std::abs(replay(imported, scenario).error()) < 0.2);
 }
 

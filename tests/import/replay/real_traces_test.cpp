@@ -16,7 +16,7 @@
 #include "sim/base/statistics.h"
 #include "sim/scenario/scenario.h"
 #include "tests/catch.h"
-#include "tests/import/replay/findings_text.h"
+#include "tests/import/replay/imported_trace.h"
 #include "tests/import/replay/stored_trace.h"
 #include "tests/import/source/text_source.h"
 
@@ -40,14 +40,14 @@ Numbers gradients_of(const TraceImport& imported) {
 
 Numbers buckets_of(const TraceImport& imported) {
     Numbers buckets;
-    for (const TracedAllReduce& all_reduce : imported.all_reduces) {
+    for (const TypicalCollective& all_reduce : imported.all_reduces) {
         buckets.push_back(all_reduce.bytes.count);
     }
     return buckets;
 }
 
-// As many as share the gradients: of four ranks pairs do, which a trace over Gloo does not say. And
-// PyTorch without Kineto says nothing of ranks.
+// The ranks that share the gradients: pairs of four ranks do, but a trace over Gloo does not say
+// so, and PyTorch without Kineto tells no ranks.
 TraceImportRequest request_for(const TracedRank& rank) {
     TraceImportRequest request;
     if (rank.world_size.value_or(4) == 4) {
@@ -60,7 +60,7 @@ TraceImportRequest request_for(const TracedRank& rank) {
 // has two steps.
 Json link_as_traced(const TraceImport& imported) {
     std::map<std::int64_t, std::vector<double>> by_size;
-    for (const TracedAllReduce& all_reduce : imported.all_reduces) {
+    for (const TypicalCollective& all_reduce : imported.all_reduces) {
         REQUIRE(all_reduce.wire_us.size() == 1);
         by_size[all_reduce.bytes.count].push_back(all_reduce.wire_us.front());
     }
@@ -84,8 +84,7 @@ double replay_error(TracedRank rank, const TracedStep& step) {
     const TraceImport imported = import_trace({rank}, request_for(rank));
     Json document = imported.scenario;
     document["cluster"]["link"] = link_as_traced(imported);
-    const Scenario scenario =
-        parse_scenario(document, "imported", [](const std::string&) { return std::string(); });
+    const Scenario scenario = parse_scenario(document, "imported", no_file);
     const Replay replayed = replay(imported, scenario);
     CHECK(replayed.same_buckets);
     return std::abs(replayed.error());
@@ -248,7 +247,7 @@ std::vector<RealTrace> imported_traces() {
          {262'144, 1024, 262'144, 1024, 262'144, 1024},
          R"({"strategy":"naive"})",
          {"for each gradient after backward"}},
-        // What flattening takes no event tells.
+        // No event tells the time of flattening.
         {"flat_after_backward",
          three_small,
          {789'504},

@@ -15,7 +15,7 @@
 #include "sim/report/sharded_report.h"
 #include "sim/scenario/scenario.h"
 #include "tests/catch.h"
-#include "tests/import/replay/findings_text.h"
+#include "tests/import/replay/imported_trace.h"
 #include "tests/import/replay/written_sharded_trace.h"
 #include "tests/import/source/text_source.h"
 
@@ -24,10 +24,6 @@ namespace {
 
 constexpr double exactly = 1e-3;
 constexpr double nearly = 5e-3;
-
-std::string no_file(const std::string& /*file*/) {
-    return {};
-}
 
 // Four blocks of three kernels a pass, and a head; ring over eight ranks.
 Json four_blocks(const Json& sharding) {
@@ -107,7 +103,7 @@ ShardingRequest request_of(const TraceImport& imported) {
     return imported.sharding->request;
 }
 
-// What a scenario that was imported predicts for the setting.
+// The prediction of an imported scenario for the setting.
 Duration step_at(const Scenario& scenario, const ShardingRequest& request) {
     ShardedInput input = sharded_input(scenario);
     input.request = request;
@@ -139,14 +135,14 @@ TEST_CASE("a simulated step of fully_shard that is written as a trace is importe
             CHECK(request_of(trip.imported) == input.request);
             CHECK(trip.replayed.same_buckets);
             // Times are written to the nanosecond; the link is fitted to two sizes.
-            CHECK(to_us(trip.replayed.traced_step) ==
+            CHECK(to_us(trip.replayed.traced.step) ==
                   Approx(to_us(written.step())).epsilon(exactly));
             CHECK(to_us(trip.replayed.step) == Approx(to_us(written.step())).epsilon(exactly));
             CHECK(to_us(trip.replayed.largest_difference()) < 5);
             if (input.request.layers_per_group == 0) {
                 continue;  // what is not traced apart cannot be grouped
             }
-            // What the trace does not show is predicted as the simulator that it is of does.
+            // Settings that were not traced are predicted as the simulator predicts them.
             ShardingRequest joined = input.request;
             joined.layers_per_group = 2;
             const Scenario original = parse_scenario(document, "test", no_file, StrategyKinds::all);
@@ -157,13 +153,13 @@ TEST_CASE("a simulated step of fully_shard that is written as a trace is importe
 }
 
 TEST_CASE("what is gathered first is no work of the step before", "[kineto]") {
-    // One step, of which no other tells when it begins; the host may be far ahead.
+    // One step: no other tells when it begins; the host may be far ahead.
     Json document = four_blocks({{"layers_per_group", 1}});
     document["step"]["sync_each_step"] = GENERATE(true, false);
     const ShardedInput input = input_of(document);
     WrittenShardedTrace written(input, {.steps = 1});
     const RoundTrip trip = import_document(written.document());
-    CHECK(to_us(trip.replayed.traced_step) == Approx(to_us(written.step())).epsilon(exactly));
+    CHECK(to_us(trip.replayed.traced.step) == Approx(to_us(written.step())).epsilon(exactly));
     CHECK(to_us(trip.replayed.step) == Approx(to_us(written.step())).epsilon(exactly));
 }
 
@@ -208,10 +204,10 @@ TEST_CASE("what calls say of themselves tells sizes where no shapes were recorde
     const RoundTrip trip = import_document(written.document());
     CHECK(trip.replayed.same_buckets);
     CHECK(to_us(trip.replayed.step) == Approx(to_us(written.step())).epsilon(exactly));
-    CHECK_THAT(findings_of(trip.imported), Catch::Contains("those of a group share that equally"));
-    // A block is gathered in whole rows on each of eight ranks: of 2,000, 2,001 and 2,002 rows
-    // 250, 251 and 251 of 1,000 elements, times eight 6,016,000. A third of each rank's 752,000 is
-    // 250,667, of which the last has one less.
+    CHECK_THAT(findings_of(trip.imported), Catch::Contains("share what it gathers equally"));
+    // A block is gathered in whole rows on each of eight ranks: 250, 251 and 251 rows of 1,000
+    // elements for 2,000, 2,001 and 2,002 rows, times eight 6,016,000. A third of each rank's
+    // 752,000 is 250,667; the last has one less.
     const Json& gradients = trip.imported.scenario["workload"]["gradients"];
     REQUIRE(gradients.size() == 13);
     CHECK(gradients[0]["numel"] == 4'000'000);
@@ -277,7 +273,7 @@ TEST_CASE("an imported sharded step is advised as any scenario that shards, or n
     REQUIRE(setting != advice.savings.end());
     CHECK(setting->saves == trip.replayed.step - prediction.advised().step());
     // 10 % is the most that a replay may be off.
-    trip.replayed.traced_step = trip.replayed.step * 100 / 111;
+    trip.replayed.traced.step = trip.replayed.step * 100 / 111;
     const TraceAdvice withheld = advise(trip.imported, trip.scenario, trip.replayed);
     CHECK(withheld.savings.empty());
     CHECK_THAT(withheld.withheld, Catch::Contains("the trace replays 11.0 % off"));

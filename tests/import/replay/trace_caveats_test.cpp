@@ -1,40 +1,27 @@
-#include "import/replay/trace_caveats.h"
+#include "import/replay/replay.h"
 
 #include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "import/kineto/kineto_trace.h"
 #include "import/replay/trace_advice.h"
 #include "import/replay/trace_link.h"
 #include "sim/base/error.h"
 #include "tests/catch.h"
 #include "tests/contains.h"
-#include "tests/import/replay/written_trace.h"
-#include "tests/import/source/text_source.h"
+#include "tests/import/replay/imported_trace.h"
 
 namespace bucketwise {
 namespace {
 
 using testing::contains;
 
-std::string refuse_file(const std::string& path) {
-    throw InputError(path, "", "no file", "one");
-}
-
-TraceImport imported_of(TraceShape shape) {
-    return import_trace(
-        {traced_rank(read_kineto_trace(
-            text_source(SyntheticTrace(std::move(shape)).document().dump(), 4096), "trace.json"))},
-        {});
-}
-
-// The scenario as it is written, read again.
+// The written scenario, read again.
 Scenario written(TraceImport& imported) {
-    const Scenario connected = connect(imported, {}, refuse_file);
+    const Scenario connected = connect(imported, {}, no_file);
     state_caveats(replay(imported, connected), imported);
-    return parse_scenario(imported.scenario, "written", refuse_file);
+    return parse_scenario(imported.scenario, "written", no_file);
 }
 
 bool has(const std::vector<Caveat>& caveats, const std::string& part) {
@@ -65,7 +52,7 @@ TEST_CASE("what an import assumed is in the scenario, and in its link what weake
     TraceShape shape;
     shape.distributed_info = shape.collective_args = false;
     shape.list_shapes = true;  // the all-reduces' sizes, without their groups'
-    TraceImport imported = imported_of(shape);
+    TraceImport imported = import_of(shape);
     const Scenario scenario = written(imported);
     CHECK(has(scenario.caveats, "ranks: 2, as nothing tells"));
     // Kernels of 10 us beside all-reduces cost no hundredth of a step.
@@ -82,26 +69,26 @@ TEST_CASE("what overlapping is assumed to cost is in a scenario of which it is a
     shape.host_us = 6;
     shape.kernel_us = 1000;
     shape.wire_us = 2000;  // the first all-reduce runs beside two kernels of nine
-    TraceImport imported = imported_of(shape);
+    TraceImport imported = import_of(shape);
     CHECK(has(written(imported).caveats, "by what is assumed of GPUs"));
 }
 
 TEST_CASE("few steps, and steps that differ, are in the scenario", "[caveats]") {
     TraceShape shape;
     shape.steps = 2;
-    TraceImport two = imported_of(shape);
+    TraceImport two = import_of(shape);
     CHECK(has(written(two).caveats, "steps: only two were traced"));
     shape.steps = 3;
-    TraceImport three = imported_of(shape);
+    TraceImport three = import_of(shape);
     CHECK_FALSE(has(written(three).caveats, "steps:"));
-    three.longest = three.shortest + three.step / 4;
+    three.summary.longest = three.summary.shortest + three.summary.step / 4;
     CHECK(has(written(three).caveats, "steps: those traced differ"));
 }
 
 TEST_CASE("all-reduces of one size tell no latency, which their link says", "[caveats]") {
     TraceShape shape;
     shape.bucket_ends = {4};
-    TraceImport imported = imported_of(shape);
+    TraceImport imported = import_of(shape);
     // 501,500 elements of 4 bytes.
     CHECK(has(written(imported).link.caveats, "all-reduces were all of 2006000 bytes"));
 }
@@ -109,7 +96,7 @@ TEST_CASE("all-reduces of one size tell no latency, which their link says", "[ca
 TEST_CASE("the link of one rank is a placeholder by which nothing is advised", "[caveats]") {
     TraceShape shape;
     shape.ranks = 1;
-    TraceImport imported = imported_of(shape);
+    TraceImport imported = import_of(shape);
     const Scenario scenario = written(imported);
     REQUIRE(scenario.link.caveats.size() == 1);
     CHECK(scenario.link.caveats.front().withholds);
@@ -117,12 +104,12 @@ TEST_CASE("the link of one rank is a placeholder by which nothing is advised", "
 }
 
 TEST_CASE("savings are not simulated of a step that replays far off", "[caveats]") {
-    TraceImport imported = imported_of({});
-    const Scenario scenario = connect(imported, {}, refuse_file);
+    TraceImport imported = import_of({});
+    const Scenario scenario = connect(imported, {}, no_file);
     Replay replayed = replay(imported, scenario);
     CHECK(advise(imported, scenario, replayed).withheld.empty());
     CHECK_FALSE(advise(imported, scenario, replayed).savings.empty());
-    replayed.traced_step = 2 * replayed.step;
+    replayed.traced.step = 2 * replayed.step;
     const TraceAdvice advice = advise(imported, scenario, replayed);
     CHECK(advice.savings.empty());
     CHECK(contains(text_of(advice), "advice is withheld: the trace replays 50.0 % off"));

@@ -4,12 +4,9 @@
 #include <string>
 #include <utility>
 
-#include "import/kineto/kineto_trace.h"
-#include "import/replay/trace_import.h"
 #include "tests/catch.h"
 #include "tests/contains.h"
-#include "tests/import/replay/written_trace.h"
-#include "tests/import/source/text_source.h"
+#include "tests/import/replay/imported_trace.h"
 
 namespace bucketwise {
 namespace {
@@ -17,15 +14,11 @@ namespace {
 using testing::contains;
 
 StepSummary summary(TraceShape shape) {
-    return import_trace({traced_rank(read_kineto_trace(
-                            text_source(SyntheticTrace(std::move(shape)).document().dump(), 4096),
-                            "trace.json"))},
-                        {})
-        .summary;
+    return import_of(std::move(shape)).summary;
 }
 
 std::string compared(const TraceShape& before, const TraceShape& after) {
-    return comparison_text(summary(before), "before.json", summary(after), "after.json");
+    return comparison_text(summary(before), summary(after));
 }
 
 TEST_CASE("what a change saved is said by where the device no longer waits", "[comparison]") {
@@ -37,7 +30,7 @@ TEST_CASE("what a change saved is said by where the device no longer waits", "[c
     CHECK(to_us(before.step - after.step) == Approx(190));
     CHECK(before.account.computing == after.account.computing);
     CHECK(to_us(before.launching - after.launching) == Approx(190));
-    const std::string text = comparison_text(before, "before.json", after, "after.json");
+    const std::string text = comparison_text(before, after);
     CHECK(contains(text, "A step takes 0.19 ms less"));
     CHECK(contains(text, "ms waiting for launches"));
     CHECK_FALSE(contains(text, "ms computing"));
@@ -59,7 +52,7 @@ TEST_CASE("of traces whose steps vary more than they differ nothing is claimed",
     TraceShape noisy;
     noisy.lateness_us = {0, 500, 1000};
     const std::string text = compared({}, noisy);
-    CHECK(contains(text, "it cannot be told whether anything changed"));
+    CHECK(contains(text, "whether anything changed cannot be told"));
 }
 
 TEST_CASE("other buckets show in the number of all-reduces, not of bytes", "[comparison]") {
@@ -67,9 +60,9 @@ TEST_CASE("other buckets show in the number of all-reduces, not of bytes", "[com
     one.bucket_ends = {4};
     const StepSummary before = summary({});
     const StepSummary after = summary(one);
-    CHECK(before.all_reduces == 2);
-    CHECK(after.all_reduces == 1);
-    CHECK(before.all_reduced == after.all_reduced);
+    CHECK(before.collectives == 2);
+    CHECK(after.collectives == 1);
+    CHECK(before.communicated == after.communicated);
     CHECK(to_us(before.wire) == Approx(200));
     CHECK(to_us(after.wire) == Approx(100));
 }

@@ -1,4 +1,4 @@
-// What overlapping cost in a trace: measured by a second one or by micro-steps, or assumed.
+// The cost of overlap in a trace: measured by a second one or by micro-steps, or assumed.
 #include "import/replay/undisturbed.h"
 
 #include <algorithm>
@@ -10,38 +10,27 @@
 
 #include <nlohmann/json.hpp>
 
-#include "import/kineto/kineto_trace.h"
 #include "import/replay/replay.h"
-#include "import/replay/trace_import.h"
 #include "import/replay/trace_link.h"
 #include "sim/base/error.h"
 #include "tests/catch.h"
 #include "tests/contains.h"
-#include "tests/import/replay/findings_text.h"
-#include "tests/import/replay/written_trace.h"
-#include "tests/import/source/text_source.h"
+#include "tests/import/replay/imported_trace.h"
 
 namespace bucketwise {
 namespace {
 
 using testing::contains;
 
-TracedRank rank_of(TraceShape shape, const std::string& file = "trace.json") {
-    return traced_rank(read_kineto_trace(
-        text_source(SyntheticTrace(std::move(shape)).document().dump(), 4096), file));
-}
-
-// The device is always busy: launches take 6 us, kernels 100. Of twelve gradients every third ends
-// a bucket, so that nine kernels of backward come after an all-reduce was issued. Each all-reduce
-// takes 250 us.
+// The device is always busy: launches take 6 us, kernels 100. Every third of twelve gradients ends
+// a bucket, so nine kernels of backward come after an all-reduce was issued. Each all-reduce takes
+// 250 us.
 TraceShape busy_shape() {
-    TraceShape shape;
-    shape.host_us = 6;
-    shape.kernel_us = 100;
-    shape.wire_us = 250;
-    shape.gradients = std::vector<std::int64_t>(12, 400'000);
-    shape.bucket_ends = {3, 6, 9, 12};
-    return shape;
+    return {.gradients = std::vector<std::int64_t>(12, 400'000),
+            .bucket_ends = {3, 6, 9, 12},
+            .host_us = 6,
+            .kernel_us = 100,
+            .wire_us = 250};
 }
 
 TraceShape disturbed_shape() {
@@ -55,7 +44,7 @@ struct Connected {
     TraceImport imported;
     Scenario scenario;
     [[nodiscard]] Json link() const { return imported.scenario["cluster"]["link"]; }
-    // Of the kernels of backward that take any time.
+    // The times of backward kernels.
     [[nodiscard]] std::vector<double> kernels_us() const {
         std::vector<double> times;
         for (const Json& operation : imported.scenario["workload"]["backward_operations"]) {
@@ -82,7 +71,7 @@ double calm_error(std::int64_t micro_steps = 1) {
                     {"segments", {{{"latency_us", 125}, {"bandwidth_gb_per_s", 1e6}}}}};
     TraceShape shape = busy_shape();
     shape.backwards = micro_steps;
-    const Connected calm = connected(rank_of(shape), {}, "link.json", free.dump());
+    const Connected calm = connected(traced(shape), {}, "link.json", free.dump());
     return replay(calm.imported, calm.scenario).error();
 }
 
@@ -109,8 +98,8 @@ TEST_CASE("kernels that were slowed beside all-reduces get the times of a trace 
           "[undisturbed]") {
     TraceShape alone = disturbed_shape();
     alone.no_sync = true;
-    const Connected run = connected(rank_of(disturbed_shape()),
-                                    {.undisturbed = plain_run(rank_of(alone, "no_sync.json"))});
+    const Connected run = connected(traced(disturbed_shape()),
+                                    {.undisturbed = plain_run(traced(alone, "no_sync.json"))});
     check_measured(run);
     CHECK(
         contains(findings_of(run.imported),
@@ -122,7 +111,7 @@ TEST_CASE("kernels that were slowed beside all-reduces get the times of a trace 
 TEST_CASE("so they do where the micro-step before does not communicate", "[undisturbed]") {
     TraceShape shape = disturbed_shape();
     shape.backwards = 3;
-    const Connected run = connected(rank_of(shape));
+    const Connected run = connected(traced(shape));
     check_measured(run, 3);
     CHECK(contains(findings_of(run.imported), "by the micro-steps without all-reduces"));
 }
@@ -131,8 +120,8 @@ TEST_CASE("a clock that ran differently in the other trace slows nothing", "[und
     TraceShape alone = disturbed_shape();
     alone.no_sync = true;
     alone.kernel_us = 80;
-    const Connected run = connected(rank_of(disturbed_shape()),
-                                    {.undisturbed = plain_run(rank_of(alone, "no_sync.json"))});
+    const Connected run = connected(traced(disturbed_shape()),
+                                    {.undisturbed = plain_run(traced(alone, "no_sync.json"))});
     check_measured(run);
     CHECK(contains(findings_of(run.imported), "took 1.250 times as long as in no_sync.json"));
 }
@@ -140,7 +129,7 @@ TEST_CASE("a clock that ran differently in the other trace slows nothing", "[und
 TEST_CASE("one trace alone has taken out what is assumed, and it is put back", "[undisturbed]") {
     TraceShape shape = busy_shape();
     shape.blocks = 24;
-    const Connected run = connected(rank_of(shape));
+    const Connected run = connected(traced(shape));
     const Json link = run.link();
     for (const Json& segment : link["interference"]) {
         CHECK(segment["communication_slowdown"] == 1);  // as traced, and so is when they begin
@@ -163,7 +152,7 @@ TEST_CASE("a link's own interference is not counted twice", "[undisturbed]") {
                     {"interference", {{"compute_slowdown", 1.5}, {"communication_slowdown", 1}}}};
     TraceShape shape = busy_shape();
     shape.slowdown = 1.5;  // of all, as none is a matrix product
-    const Connected run = connected(rank_of(shape), {}, "link.json", link.dump());
+    const Connected run = connected(traced(shape), {}, "link.json", link.dump());
     check_alone(run);
     CHECK(replay(run.imported, run.scenario).error() == Approx(calm_error()).margin(0.003));
     CHECK(contains(findings_of(run.imported), "by the link's interference, is taken out"));
@@ -175,7 +164,7 @@ TEST_CASE(
     // 4 thread blocks as traced; a preset of NVLink has 24.
     TraceShape shape = busy_shape();
     shape.blocks = 4;
-    const Connected run = connected(rank_of(shape), {}, "nvlink-a100-8");
+    const Connected run = connected(traced(shape), {}, "nvlink-a100-8");
     CHECK(step_input(run.scenario).link.assumes_interference);
     CHECK(std::ranges::min(run.kernels_us()) == Approx(100.0 * (108 - 4) / 108).epsilon(0.001));
 }
@@ -184,8 +173,8 @@ TEST_CASE("a trace to compare with is of the same program, and does not communic
           "[undisturbed]") {
     const auto error_of = [](const TraceShape& alone) {
         try {
-            import_trace({rank_of(busy_shape())},
-                         {.undisturbed = plain_run(rank_of(alone, "plain.json"))});
+            import_trace({traced(busy_shape())},
+                         {.undisturbed = plain_run(traced(alone, "plain.json"))});
         } catch (const InputError& error) {
             return std::string(error.what());
         }
@@ -210,7 +199,7 @@ TEST_CASE("where no kernel of the other trace has run beside an all-reduce, that
     TraceShape alone = shape;
     alone.no_sync = true;
     const Connected run =
-        connected(rank_of(shape), {.undisturbed = plain_run(rank_of(alone, "plain.json"))});
+        connected(traced(shape), {.undisturbed = plain_run(traced(alone, "plain.json"))});
     CHECK(contains(findings_of(run.imported),
                    "undisturbed: no kernel that ran mostly beside an all-reduce is also in"));
     check_alone(run);

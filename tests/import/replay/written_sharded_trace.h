@@ -172,7 +172,7 @@ class WrittenShardedTrace {
         }
     }
 
-    // What is left of it was written already.
+    // The rest was written already.
     void finish_backward() {
         if (is_backward_) {
             const double begin_us = finishes_us_ < 0 ? cursor_us_ : finishes_us_;
@@ -185,7 +185,7 @@ class WrittenShardedTrace {
         return is_backward_ ? plan_.backward : plan_.forward;
     }
 
-    // What happens between two operations: before the operation `at`, once.
+    // Events between two operations: before the operation `at`, once.
     void leave_and_enter(const std::vector<GroupCall>& calls, std::size_t at) {
         for (const GroupCall& call : calls) {
             if (call.end == at && at >= entered_at_) {

@@ -53,10 +53,10 @@ struct TraceShape {
     // How long such collectives, also in forward, run on a stream of their own, for which the
     // compute stream waits; 0: 1 us among the gradients', for which nothing waits.
     double layer_us = 0;
-    double transfer_us = 0;  // a stage of a pipeline: receives before each pass, sends after it
-    bool scatters = false;   // buckets are reduce-scattered in the group "shard"
-    bool replicas = false;   // and then what is left all-reduced in the group "replica"
-    std::string sharding;    // an annotation around forward: "FSDP::pre_forward"
+    double transfer_us = 0;     // a stage of a pipeline: receives before each pass, sends after it
+    bool scatters = false;      // buckets are reduce-scattered in the group "shard"
+    bool replicas = false;      // and then what is left all-reduced in the group "replica"
+    std::string sharding = {};  // an annotation around forward: "FSDP::pre_forward"
     std::int64_t compiled_pieces = 0;  // CompiledFunctionBackward, each of as many gradients
     std::int64_t graph_kernels = 0;    // in forward, launched by one cudaGraphLaunch
     bool accumulates = true;           // no: AccumulateGrad is not seen
@@ -66,12 +66,12 @@ struct TraceShape {
     bool coalesced = false;            // gradients' all-reduces are of several tensors at once
     double others_us = 0;              // in forward the host waits for an all-to-all
     double stall_us = 0;               // in forward the device does, for one that takes so long
-    // In forward, after its first kernel, three kernels as long on a stream of their own, the first
-    // of which waits for the compute stream, which waits for the last of them before backward.
+    // In forward, after its first kernel, three kernels as long on a stream of their own. The first
+    // waits for the compute stream, which waits for the last before backward.
     double beside_us = 0;
     double input_us = 0;  // before forward the compute stream waits for a copy on a third stream
     bool reads_loss = false;       // after forward, by the host
-    bool reads_norm = false;       // in the optimizer, likewise
+    bool reads_norm = false;       // the same in the optimizer
     bool generic_kernels = false;  // RCCL's
     bool no_sync = false;          // gradients are neither copied nor reduced
     // How many times as long kernels take while all-reduces run: those of odd gradients, and of
@@ -326,7 +326,7 @@ class SyntheticTrace {
         add("gpu_memcpy", "Memcpy DtoH (Device -> Pageable)", 0, compute, copied, 1, copy);
     }
 
-    // What was launched last, on a stream of its own, and the compute stream waits for it.
+    // The compute stream waits for the last launch, on a stream of its own.
     void compute_waits(double duration) {
         compute_free_ = std::max(compute_free_, last_begin_ + duration);
     }
@@ -494,7 +494,7 @@ class SyntheticTrace {
         }
     }
 
-    // Of gradient i; or, where it is the first of a compiled piece, of all of the piece.
+    // The kernels of gradient i; of a compiled piece, all at its first gradient.
     void launch_backward(std::size_t i) {
         if (shape_.checkpointing) {
             const double begin = host_;

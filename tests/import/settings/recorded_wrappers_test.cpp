@@ -1,5 +1,5 @@
-// What is typed into real wrappers, read as settings check reads it, gives the buckets that
-// PyTorch formed behind them (tests/frameworks/record_wrappers.py).
+// Settings typed into real wrappers, as settings check reads them, give the buckets that PyTorch
+// formed behind them (tests/frameworks/record_wrappers.py).
 #include <fstream>
 #include <map>
 

@@ -1,4 +1,4 @@
-// What people type, read as it is meant by what reads it, and what in it is suspicious.
+// Typed settings, read as their framework reads them, and suspicious ones among them.
 #include "import/settings/settings_file.h"
 
 #include "sim/base/error.h"
@@ -131,7 +131,8 @@ TEST_CASE("a call in a script is read as its wrapper takes it") {
     CHECK(ddp.list == std::vector<double>{0.25, 0.5});
     CHECK(suspects(ddp, "below 1 MiB is refused"));
     CHECK(message_of("DistributedDataParallel(m, bucket_cap_mb=cap)") ==
-          "settings: expected a number of MiB above 0 for bucket_cap_mb, got \"cap\"");
+          "settings: DistributedDataParallel/bucket_cap_mb: expected a number of MiB above 0, got "
+          "\"cap\"");
     CHECK(message_of("DDPStrategy(bucket_cap_mb=-1)").find("above 0") != std::string::npos);
     CHECK(message_of("DDP(bucket_cap_mb=1)").find("none of them") != std::string::npos);
 }

@@ -1,4 +1,5 @@
 // How much of a trace is kept.
+#include <cmath>
 #include <cstdint>
 #include <string>
 
@@ -23,13 +24,13 @@ class Builder {
         raw.name = name;
         raw.process = category == Category::kernel ? "0" : "1";
         raw.thread = "7";
-        raw.begin_us = begin_us;
-        raw.duration_us = duration_us;
+        raw.event.begin_ns = std::llround(begin_us * 1e3);
+        raw.event.end_ns = std::llround((begin_us + duration_us) * 1e3);
         raw.event.correlation = correlation;
-        builder_.add(category, raw, place_++);
+        builder_.add(*kind_of(category, name), raw, place_++);
     }
 
-    // A step in which so many kernels run and one gradient becomes ready.
+    // A step of so many kernels and one gradient.
     void add_step(std::int64_t kernels) {
         const double begin_us = now_us_;
         for (std::int64_t i = 0; i < kernels; ++i) {
@@ -46,7 +47,8 @@ class Builder {
     ProfilerTrace take() { return builder_.take(); }
 
   private:
-    TraceBuilder builder_{"trace.json"};
+    KeptBytes kept_{"trace.json", "/traceEvents", "profile fewer steps"};
+    TraceBuilder builder_{"trace.json", kept_};
     std::int64_t place_ = 0;
     std::int64_t correlation_ = 0;
     std::int64_t step_ = 0;

@@ -201,8 +201,8 @@ TEST_CASE("a collective that queued waits for its own start delay after the one 
     program.instructions[3] = compute(15);
     CHECK(moments_on_stream(program) ==
           Moments{{us(3), us(13)}, {us(15), us(25)}, {us(25), us(35)}});
-    // Who waited for the first and goes on at once computes when the second could start: 0-10
-    // alone, 10 + 4, until 24; 24 + 3, until 37.
+    // A rank that waits for the first and continues at once computes when the second could start:
+    // 0-10 alone, 10 + 4, until 24; 24 + 3, until 37.
     program.instructions = {launch(0), launch(1), launch(2), wait(0), compute(50)};
     CHECK(moments_on_stream(program) ==
           Moments{{us(0), us(10)}, {us(14), us(24)}, {us(27), us(37)}});
@@ -434,7 +434,7 @@ TEST_CASE("a CUDA graph is one launch, after which nothing costs the host, on 50
     }
 }
 
-// Of one rank.
+// For one rank.
 void check_work_and_causality(const Program& program, const Simulation& simulation) {
     const std::vector<Span> computing = spans_on(simulation, Track::compute);
     const std::vector<Span> communicating = spans_on(simulation, Track::communication);

@@ -12,7 +12,7 @@
 
 namespace bucketwise {
 
-// What one rank issues, up to how long each instruction takes.
+// One rank's instructions without their times.
 inline Program random_outline(std::mt19937& random) {
     const auto between = [&](int low, int high) {
         return std::uniform_int_distribution<int>(low, high)(random);
@@ -56,8 +56,8 @@ inline Program with_random_times(Program program, std::mt19937& random, int most
     return program;
 }
 
-// Some launches ahead of their places, and some collectives on a second stream, of which some
-// follow another one's. Precondition: the host is not the device, and there are no side streams.
+// Launches some collectives ahead of their places, and some on a second stream, where some follow
+// another one. Precondition: the host is not the device, and there are no side streams.
 inline Program with_communication_beside(Program program, std::mt19937& random) {
     const auto between = [&](int low, int high) {
         return std::uniform_int_distribution<int>(low, high)(random);

@@ -83,7 +83,7 @@ TEST_CASE("64 ranks with 3 stragglers one by one equal their three classes", "[c
             const std::size_t of = rank == 0 ? 1 : rank == 7 || rank == 63 ? 0 : 2;
             REQUIRE(every.progress[rank] == classes.progress[of]);
         }
-        // What the sweep says is the slowest rank's step, in parts or as a whole.
+        // The sweep has the slowest rank's step, in parts or as a whole.
         Evaluator evaluator(input, scenario.sync);
         CHECK(evaluator.evaluate(scenario.sync.bucket_cap).times == slowest_of(every.progress));
         CHECK(slowest_of(every.progress).step() > simulate_times(alike).step());

@@ -71,7 +71,7 @@ TEST_CASE("an operation begins when all has ended that it is after", "[streams]"
     CHECK(step_from_idle(
               program_of_streams({on_stream(1, 10), on_stream(1, 50, {1}), on_stream(0, 50, {1}),
                                   on_stream(1, 10, {0, after_first})})) == stream_us(112));
-    // On two, the second of which waits for nothing, and the third that waits for both.
+    // On two streams: the second waits for nothing, the third for both.
     CHECK(step_from_idle(program_of_streams({on_stream(1, 10), on_stream(1, 50, {1}),
                                              on_stream(0, 70, {2}), on_stream(0, 5, {3, 2 + 4}),
                                              on_stream(1, 10, {0, 8})})) == stream_us(87));

@@ -32,7 +32,7 @@ TimedOperation operation(const char* name, double device_ms, std::int32_t ready_
 }
 
 // Two ranks on a link of 1 GB/s without latency: an all-reduce of 1 MB takes 1 ms, and so does an
-// all-gather of 1 MB from each, 2 MB together, half of which crosses the wire.
+// all-gather of 1 MB from each, 2 MB together; half of it crosses the wire.
 //
 // Forward: statistics 1 ms, all-gather, normalise 1 ms. Backward: 1 ms, which makes gradient b of 3
 // MB ready; sums 1 ms, all-reduce; 1 ms, which makes a of 1 MB ready.

@@ -174,7 +174,7 @@ Program closing_of(const RandomStep& step) {
     return closing;
 }
 
-// 50 steps, the last of which has settled, unless they never do.
+// 50 steps; the last has settled if any has.
 struct DirectRun {
     std::vector<Duration> ends;
     [[nodiscard]] Duration last() const { return ends.back() - ends[ends.size() - 2]; }
@@ -235,7 +235,7 @@ TEST_CASE(
     CHECK(host_bound < 900);
 }
 
-TEST_CASE("likewise with interference, on 1,000 random programs", "[loop]") {
+TEST_CASE("it is with interference, on 1,000 random programs", "[loop]") {
     std::mt19937 random(17);
     int settled = 0;
     for (int round = 0; round < 1000; ++round) {
@@ -246,7 +246,7 @@ TEST_CASE("likewise with interference, on 1,000 random programs", "[loop]") {
     CHECK(settled > 950);
 }
 
-TEST_CASE("likewise where the launch queue is shorter than the step, on 1,000 random programs",
+TEST_CASE("it is where the launch queue is shorter than the step, on 1,000 random programs",
           "[loop]") {
     std::mt19937 random(18);
     int settled = 0;
@@ -279,7 +279,7 @@ void let_host_wait(std::mt19937& random, StepInput& input) {
     }
 }
 
-TEST_CASE("likewise where the host waits for operations, on 1,000 random programs", "[loop]") {
+TEST_CASE("it is where the host waits for operations, on 1,000 random programs", "[loop]") {
     std::mt19937 random(23);
     int settled = 0;
     int coupled = 0;

@@ -52,7 +52,7 @@ TEST_CASE("the slowest of 20 ranks is spread as the largest of 20 that are drawn
 
 TEST_CASE("at least one of p ranks is a straggler with the probability 1 - (1 - q)^p", "[ranks]") {
     const Variation variation{.straggler_probability = 0.001, .straggler_slowdown = 1.5};
-    // None of 1,000 ranks is one with the probability 0.999^1000 = 0.36769542.
+    // With probability 0.999^1000 = 0.36769542 no rank of 1,000 is a straggler.
     CHECK(slowest_factor(1000, variation, 0.3676954) == 1.0);
     CHECK(slowest_factor(1000, variation, 0.3676955) == 1.5);
     CHECK(slowest_factor(1, variation, 0.99899) == 1.0);

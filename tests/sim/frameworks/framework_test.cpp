@@ -104,8 +104,8 @@ TEST_CASE("DeepSpeed sends a bucket with the gradient that no longer fits") {
     const FusedPlan fused = step.plan(Bytes{500'000});
     CHECK(groups_of(fused.plan) == Groups{{3, 2}, {1, 0}});
     // {d, c} waits for b, at 1 + 3 = 4 ms, and takes 2; {b, a} goes at the end, at 5, and begins at
-    // 6: 8 ms, where Megatron-LM's same buckets take 7. All parameters, 4 MB of which each of two
-    // ranks sends its half, are gathered in 2 ms more.
+    // 6: 8 ms, where Megatron-LM's same buckets take 7. The gather of all parameters, 4 MB, takes 2
+    // ms more: each of two ranks sends its half.
     CHECK(step.step(fused) == milliseconds{10});
     // One element less and every gradient is alone, each waiting for the next: d 3, c 4, b 5, a 6.
     CHECK(groups_of(step.plan(Bytes{499'999}).plan) == Groups{{3}, {2}, {1}, {0}});
@@ -150,7 +150,7 @@ TEST_CASE("ZeRO stage 2 reduces in every micro-step, stage 1 in the last") {
     // A micro-step computes for 5 ms; with its buckets it takes 8, as above. The gather takes 2.
     CHECK(stage_1.step(fused) == milliseconds{5 + 5 + 8 + 2});
     CHECK(stage_2.step(fused) == milliseconds{8 + 8 + 8 + 2});
-    // Of very many no more are simulated than of a few.
+    // Only a few of very many are simulated.
     input.step.accumulation = 10'000;
     CHECK(FrameworkStep(input, {}, zero2()).step(fused) == milliseconds{8 * 10'000 + 2});
     CHECK(FrameworkStep(input, {}, zero1()).step(fused) == milliseconds{5 * 9'999 + 8 + 2});
@@ -266,7 +266,7 @@ TEST_CASE("Megatron-LM's distributed optimizer pads buckets, scatters, and gathe
     CHECK(gathered.plan.gathers[0].next == 1);
     CHECK_FALSE(gathered.plan.gathers[1].next);
     CHECK(overlapped.step(gathered) == half + milliseconds{4 + 4} + half + milliseconds{1});
-    // What it is held against gathers, too: buckets of other plans have none of their own.
+    // The steps to compare with gather, too: buckets of other plans have no gathers of their own.
     BucketPlan of_another = gathered.plan;
     of_another.gathers.clear();
     CHECK(overlapped.step_in_order(of_another) == overlapped.step(gathered));
@@ -333,9 +333,9 @@ TEST_CASE("Horovod fuses what became ready between two cycles") {
     CHECK(groups_of(two.plan) == Groups{{3}, {2, 1}, {0}});
     CHECK(two.times == std::vector<Duration>{milliseconds{2}, milliseconds{4}, milliseconds{6}});
     CHECK(step.step(two) == milliseconds{7});
-    // Of two ranks on a node a threshold is rounded up to a multiple of 1,024: 1,953 of these are
-    // 1,999,872, one more than which means 2,000,896, and two of a million bytes fit. With less
-    // they go one by one, at the same time.
+    // With two ranks on a node a threshold is rounded up to a multiple of 1,024: 1,953 of these are
+    // 1,999,872. One byte more means 2,000,896, and two of a million bytes fit. With less they go
+    // one by one, at the same time.
     CHECK(two.plan.same_plan == CapRange{Bytes{1'999'873}, std::nullopt});
     CHECK(groups_of(step.plan(Bytes{1'999'872}, milliseconds{2}).plan) ==
           Groups{{3}, {2}, {1}, {0}});
@@ -475,7 +475,7 @@ Duration naive_megatron(const RandomStep& step, std::int64_t limit) {
     return step_of(step, sent);
 }
 
-// With padding to 64 elements and buckets of 128, half of which each of two ranks sends; the one
+// Padding to 64 elements, buckets to 128; each of two ranks sends half of a bucket. The one
 // operation of forward needs all gathers.
 Duration naive_distributed(const RandomStep& step, std::int64_t limit) {
     Sent sent;

@@ -1,6 +1,6 @@
-// What torch.compile made of small models under DistributedDataParallel (kind "compile" of
-// tests/frameworks/record_pytorch.py): the pieces of the graph, the order in which they hand out
-// gradients, the buckets, and when those go out.
+// torch.compile's results for small models under DistributedDataParallel (kind "compile" of
+// tests/frameworks/record_pytorch.py): the pieces of the graph, their order of gradients, the
+// buckets, and the moments at which these go out.
 #include <map>
 #include <set>
 
@@ -147,8 +147,8 @@ TEST_CASE("Under torch.compile pieces, order, buckets and launches are those rec
             branched.equal_sizes += sizes_of(recorded, input) == sizes_of(buckets, input) ? 1 : 0;
             continue;
         }
-        // A graph that broke; or one that is whole, so that its parameters are in the order in
-        // which Python reads them, which is not that of use in nn.MultiheadAttention.
+        // A graph that broke; or a whole one, where Python reads parameters in another order than
+        // nn.MultiheadAttention uses them.
         if (one["graphs"].size() > 1 || one["model"] == "encoder") {
             continue;
         }

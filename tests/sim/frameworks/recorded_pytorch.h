@@ -1,4 +1,4 @@
-// What tests/frameworks/record_pytorch.py has recorded, and what it asks of the simulator.
+// Recordings of tests/frameworks/record_pytorch.py, as requests to the simulator.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@
 
 namespace bucketwise {
 
-// Of two versions; before 2.4 an explicit cap left the first bucket at 1 MiB.
+// A version of PyTorch. Before 2.4 an explicit cap left the first bucket at 1 MiB.
 struct Recording {
     std::string file;
     bool explicit_cap_sets_first = true;
@@ -51,7 +51,7 @@ inline Bytes recorded_cap(const Json& mib) {
     return Bytes{static_cast<std::int64_t>(mib.get<double>() * 1024 * 1024)};
 }
 
-// None: it asks for what is not simulated.
+// Empty: the case is not simulated.
 inline std::optional<SyncRequest> recorded_request(const Json& one, const Recording& recording) {
     const std::set<std::string> known_options{
         "bucket_cap_mb",     "bucket_cap_mb_list", "gradient_as_bucket_view",

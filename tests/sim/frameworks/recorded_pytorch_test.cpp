@@ -1,6 +1,6 @@
-// What PyTorch's DistributedDataParallel did with the gradients of small models on Gloo ranks,
-// bucket by bucket and kernel by kernel (tests/frameworks/record_pytorch.py), against the plan and
-// the program of the simulated step.
+// Recorded steps of PyTorch's DistributedDataParallel with small models on Gloo ranks, bucket by
+// bucket and kernel by kernel (tests/frameworks/record_pytorch.py), against the plan and the
+// program of the simulated step.
 #include <set>
 
 #include "sim/program/step_programs.h"
@@ -161,7 +161,7 @@ TEST_CASE("PyTorch's copies, casts and divisions are those recorded, kernel by k
             }
             Json expected = Json::array();
             for (const Json& kernel : one["sequence"]) {
-                // Of BatchNorm's buffers, and of autograd itself.
+                // BatchNorm's buffers, and autograd itself.
                 if (kernel[0] == "broadcast" || kernel[0] == "accumulate add_") {
                     continue;
                 }

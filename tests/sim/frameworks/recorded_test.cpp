@@ -1,7 +1,9 @@
-// What real frameworks did with the gradients of small models, recorded event by event on Gloo
-// ranks (tests/frameworks/record.py), against the program of the simulated step.
+// Steps of real frameworks with small models, recorded event by event on Gloo ranks
+// (tests/frameworks/record.py), against the program of the simulated step.
 #include <fstream>
+#include <map>
 #include <numeric>
+#include <set>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -153,8 +155,8 @@ TEST_CASE("DeepSpeed's collectives are those recorded, after the same gradients"
         CHECK(walk_of(one["events"]) == simulated);
         checked += static_cast<int>(one["versions"].size());
     }
-    // What is not simulated: one collective for each rank's share, several parameter groups, shares
-    // dealt out in turn, and stage 1 with gradients accumulated in float32, another optimizer.
+    // Not simulated: one collective for each rank's share, several parameter groups, shares dealt
+    // out in turn, and stage 1 with gradients accumulated in float32, another optimizer.
     const std::map<std::string, int> not_simulated{{"BF16_Optimizer", 18},
                                                    {"groups", 16},
                                                    {"reduce", 94},
@@ -267,6 +269,33 @@ TEST_CASE("Megatron-LM's buckets and collectives are those recorded, after the s
         {"shared_embedding", 33}};
     CHECK(left_out == not_simulated);
     CHECK(checked == 309);
+}
+
+// Horovod's background thread, in one cycle (tests/frameworks/record_horovod.py).
+TEST_CASE("Horovod fuses what it was recorded to fuse") {
+    const Json file = recorded("horovod.json");
+    int checked = 0;
+    for (const Json& one : file["cases"]) {
+        const Json& model = file["models"][one["model"].get<std::string>()];
+        std::vector<Gradient> gradients;
+        for (std::size_t i = 0; i < model["numel"].size(); ++i) {
+            gradients.push_back(
+                {std::to_string(i), model["numel"][i], dtype_named(model["dtype"][i])});
+        }
+        // All handed over, and ready, before the thread looks.
+        const FusedPlan fused =
+            fuse_in_cycles(gradients, model["readiness"].get<std::vector<std::int32_t>>(),
+                           std::vector<GradientMoments>(gradients.size()),
+                           horovod_threshold(Bytes{one["threshold"]}, 2), {});
+        Json groups = Json::array();
+        for (const Bucket& bucket : fused.plan.buckets) {
+            groups.push_back(bucket.gradients);
+        }
+        INFO(one.dump() << "\n" << groups.dump());
+        CHECK(groups == one["fused"]);
+        ++checked;
+    }
+    CHECK(checked == 77);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// What is typed into wrappers: in each one's spelling, and of the advised buckets.
+// Settings typed into wrappers: in each one's spelling, with the advised buckets.
 #include <algorithm>
 #include <cmath>
 
@@ -45,14 +45,10 @@ TEST_CASE("each wrapper gets the cap in its own spelling and unit") {
     CHECK(typed(SettingPlace::lightning) == "Trainer(strategy=DDPStrategy(bucket_cap_mb=50))");
     CHECK(typed(SettingPlace::mmengine) ==
           "model_wrapper_cfg=dict(type=\"MMDistributedDataParallel\", bucket_cap_mb=50)");
-    CHECK(typed(SettingPlace::paddle) ==
-          "paddle.DataParallel(model, comm_buffer_size=50, last_comm_buffer_size=50)");
     CHECK(typed(SettingPlace::ray_train) ==
           "prepare_model(model, parallel_strategy_kwargs={\"bucket_cap_mb\": 50})");
     CHECK(typed(SettingPlace::transformers) ==
           "TrainingArguments(ddp_bucket_cap_mb=50, ddp_find_unused_parameters=False)");
-    CHECK(typed(SettingPlace::xla) ==
-          "XLA_FLAGS=--xla_gpu_all_reduce_combine_threshold_bytes=52428800");
     const WrapperSetting none =
         wrapper_setting(SettingPlace::torchtitan, {}, advice_of(50, 48.5, 51.5));
     CHECK(none.typed.empty());

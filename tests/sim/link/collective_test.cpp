@@ -111,7 +111,7 @@ TEST_CASE("ranks that share the processors of one machine take turns on them") {
     const auto time = [&](std::int64_t ranks) {
         return to_us(collective_time(CollectiveKind::all_reduce, {4000}, {ranks, ranks}, link));
     };
-    // Equal numbers of ranks and processors: 3 + 100 + 6 x 20 + 3 = 226 us, as without.
+    // Equally many ranks and processors: 3 + 100 + 6 x 20 + 3 = 226 us, as without.
     CHECK(time(4) == Approx(226));
     // 6 ranks: 10 x 20 + 10/6 x 2 = 203.333 us take 6/4 times as long, launch and meeting do not.
     CHECK(time(6) == Approx(103 + 305));

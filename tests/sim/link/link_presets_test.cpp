@@ -77,7 +77,8 @@ TEST_CASE("a scenario names a preset where a file may stand, and the preset wins
     const Scenario changed = parse_scenario(document, "s.json", no_file);
     CHECK(changed.link.preset.empty());
     CHECK(changed.link.segments.front().latency == std::chrono::microseconds{1});
-    // The changed numbers are no longer the preset's; under another name they still are.
+    // Changed numbers are no longer the preset's; under another name the preset's numbers still
+    // are.
     CHECK(changed.link.provenance.source ==
           "made from the preset eth-10g, with other numbers than its own");
     CHECK(changed.link.provenance.hardware.empty());
@@ -112,7 +113,7 @@ TEST_CASE(
     CHECK(refusal(document_with("mi300x-8", 8)).empty());
     CHECK(refusal(document_with("nvlink-a100-8", 9)).find("ib-hdr-200") != std::string::npos);
     CHECK(refusal(document_with("ib-ndr-400", 16)).empty());
-    // The number of ranks that the preset's nodes have is no contradiction.
+    // The preset's own number of ranks a node is no contradiction.
     Json per_node = document_with("ib-ndr-400", 16);
     per_node["cluster"]["ranks_per_node"] = 8;
     CHECK(refusal(per_node).empty());
@@ -137,7 +138,7 @@ TEST_CASE("a prediction with a preset says what its ends would change") {
     CHECK(fast.best.times.step() < typical);
     CHECK(typical < slow.best.times.step());
     for (const PriorEnd& end : ends) {
-        // The advised setting, on the link of that end, by the long way.
+        // The advised plan on the link of that end, computed the long way.
         StepInput there = input;
         there.link = preset_link(preset, end.end);
         there.link.interference = input.link.interference;
@@ -151,7 +152,7 @@ TEST_CASE("a prediction with a preset says what its ends would change") {
         CHECK(end.best.step() == least);
     }
     const std::string text = text_report(scenario, prediction, {}, {.link = ends});
-    CHECK(text.find("roce-100g is a preset, a prior, not a measurement") != std::string::npos);
+    CHECK(text.find("roce-100g is a preset, not a measurement") != std::string::npos);
     CHECK(text.find("at its slow end") != std::string::npos);
     const Json json = to_json(scenario, prediction, {}, {.link = ends});
     CHECK(json["link_preset"]["name"] == "roce-100g");

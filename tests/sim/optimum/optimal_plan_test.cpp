@@ -9,7 +9,7 @@
 
 #include "sim/base/error.h"
 #include "sim/optimum/cap_list.h"
-#include "sim/optimum/plan_search.h"
+#include "sim/optimum/cut_search.h"
 #include "sim/plan/gradient_line.h"
 #include "sim/predict/prediction.h"
 #include "tests/catch.h"
@@ -164,7 +164,7 @@ class RandomPlanning {
 
 // ---- Every plan ---------------------------------------------------------------------------------
 
-// The gradients in the order in which they join buckets, by the rules and not by GradientLine.
+// The gradients in the order they join buckets, by the rules and not by GradientLine.
 std::vector<std::int32_t> joining(const StepInput& input, const PlanPolicy& policy) {
     std::vector<std::int32_t> order = input.workload.readiness;
     if (policy.order != Order::readiness) {
@@ -639,17 +639,26 @@ TEST_CASE("the shortest list of caps that gives the cuts", "[optimal]") {
     // Gradients of a million bytes each, 0.95 MiB. Overshoot closes at one once the cap is at most
     // a million bytes, at two from there to two million.
     const StepInput input = by_hand({1, 2, 3, 4, 5, 6});
-    const GradientLine line(input.workload.gradients, input.workload.readiness, {});
-    const auto list = cap_list_for(line, {1, 3, 5, 6}, Closing::overshoot);
-    REQUIRE(list);
-    CHECK(list->size() == 2);
-    CHECK(cuts_with(line, *list, Closing::overshoot) == Cuts{1, 3, 5, 6});
-    CHECK(cuts_with(line, *cap_list_for(line, {1, 3, 6}, Closing::strict), Closing::strict) ==
-          Cuts{1, 3, 6});
+    const Workload& workload = input.workload;
+    const auto list_for = [&](const Cuts& cuts, Closing closing) {
+        SyncRequest request;
+        request.closing = closing;
+        const GradientLine line = GradientLine::of_accumulators(
+            workload.gradients, workload.readiness, settings_for(request).policy);
+        const BucketPlan plan = line.plan(cuts);
+        return cap_list_for(
+            line, workload.gradients, plan, closing, [&](const std::vector<Bytes>& list) {
+                request.bucket_cap_list = list;
+                CHECK(make_plan(workload, settings_for(request).policy).buckets == plan.buckets);
+                return true;
+            });
+    };
+    CHECK(list_for({1, 3, 5, 6}, Closing::overshoot).size() == 2);
+    CHECK(!list_for({1, 3, 6}, Closing::strict).empty());
     // The second bucket of strict closes at three, so a cap of three million bytes, which the
     // first must not have.
-    CHECK(cap_list_for(line, {2, 5, 6}, Closing::strict)->size() == 2);
-    CHECK(!cap_list_for(line, {2, 5, 6}, Closing::per_gradient));
+    CHECK(list_for({2, 5, 6}, Closing::strict).size() == 2);
+    CHECK(list_for({2, 5, 6}, Closing::per_gradient).empty());
 }
 
 TEST_CASE("what has no plan to choose is refused by name", "[optimal]") {

@@ -30,7 +30,7 @@ Workload in_operations(const std::vector<std::int64_t>& numels) {
     return workload;
 }
 
-// What each operation makes ready when backward ends in so many pieces, told cut by cut.
+// The number of gradients that each operation makes ready, with pieces of these sizes.
 std::vector<std::int32_t> counts(const Workload& workload, std::int64_t first, std::int64_t cap) {
     return ready_in_pieces(workload, {Bytes{first}, Bytes{cap}}).readiness.counts;
 }

@@ -1,4 +1,4 @@
-#include "sim/predict/model_error.h"
+#include "sim/predict/confidence.h"
 
 #include <cmath>
 
@@ -70,7 +70,7 @@ TEST_CASE("each error widens what a choice may cost") {
     costs.collective_us = 1000;
     const auto regrets = drawn_regrets(input, choices, costs, 0.005);
     CHECK(most(regrets) > 1e-4);
-    // What each collective costs computing speaks against many.
+    // The cost of each collective in computing speaks against many.
     CHECK(regrets.front().expected > exact.front().expected);
 }
 
@@ -96,7 +96,7 @@ TEST_CASE("choices with equal plans cost the same, whatever is drawn of the mode
         drawn_regrets(input, caps_of(scenario.sync, {cap, cap}), model_error_of(input), 0.005);
     CHECK(regrets[0] == regrets[1]);
     CHECK(regrets[0] == DrawnRegret{});
-    // What they are judged by is measured twice.
+    // The steps that judge the choices are measured twice.
     ModelError error = model_error_of(input);
     error.measuring = 0.02;
     const auto judged = drawn_regrets(input, caps_of(scenario.sync, {cap, cap}), error, 0.005);
@@ -148,14 +148,14 @@ TEST_CASE("a drawn link is the link where nothing is drawn, and the opposite lie
     Normal normal(7);
     const LinkParameters& link = scenario.link;
     const LinkDeviates deviates = drawn_deviates(link, normal);
-    CHECK(drawn_link(link, {.segments = std::vector<double>(deviates.segments.size())}) == link);
+    CHECK(drawn_link(link, LinkDeviates(deviates.size())) == link);
     const LinkParameters one = drawn_link(link, deviates);
-    const LinkParameters other = drawn_link(link, opposite(deviates));
+    const LinkParameters other = drawn_link(link, deviates, -1);
     const double product =
         to_gb_per_s(one.segments.front().bandwidth) * to_gb_per_s(other.segments.front().bandwidth);
     CHECK(std::sqrt(product) == Approx(to_gb_per_s(link.segments.front().bandwidth)).epsilon(1e-6));
-    // What a kind's own segments leave open is drawn on its own.
-    CHECK(deviates.segments.size() == 4 * link.segments.size());
+    // The errors of a kind's own segments are drawn on their own; three are of interference.
+    CHECK(deviates.size() == 4 * link.segments.size() + 3);
     CHECK(one.all_gather.segments.front().latency != link.segments.front().latency);
     CHECK(one.all_gather.segments.front().latency != one.segments.front().latency);
 }

@@ -67,7 +67,7 @@ TEST_CASE(
         REQUIRE(advised.confidence);
         REQUIRE(least->confidence);
         CHECK(advised.confidence->regret.expected <= least->confidence->regret.expected + 5.1e-3);
-        // No row of the plateau is slower than one of which it was asked whether it can be told.
+        // No row of the plateau is slower than a drawn row of it.
         Duration slowest = least->step();
         for (std::size_t i = prediction.plateau_low; i <= prediction.plateau_high; ++i) {
             const Evaluation& row = prediction.sweep[i];

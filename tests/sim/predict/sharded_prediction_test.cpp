@@ -68,8 +68,8 @@ TEST_CASE("a sharded row tells what a hand finds", "[sharding]") {
     const ShardedEvaluation& own = prediction.configured;
     CHECK(own.groups == 4);
     CHECK(own.largest_gather == Bytes{2'000'000});
-    // Of each layer two all-gathers and a reduce-scatter, 1 ms each; of the last layer forward's is
-    // freed and gathered again.
+    // Each layer has two all-gathers and a reduce-scatter, 1 ms each; the last layer's are freed
+    // after forward and gathered again.
     CHECK(own.communication == duration_from_ms(12));
     // 1 ms until the first layer is there, 1 ms at the end: all else is hidden, as backward's two
     // collectives fill its 2 ms of each layer. The last layer's second all-gather follows its first
@@ -131,8 +131,8 @@ TEST_CASE("strategies are compared with an optimizer that updates as much as eac
     const std::vector<StrategyRow> rows = compare_strategies(
         four_layers(), {ComparedStrategy::ddp, ComparedStrategy::fsdp, ComparedStrategy::zero3});
     REQUIRE(rows.size() == 3);
-    // One millisecond for half of it is two for all. Of 8 ms of all-reduces, 2 for each layer, the
-    // last one alone is exposed at best.
+    // One millisecond for half of it is two for all. At best, of the 8 ms of all-reduces, 2 for
+    // each layer, the last one alone is exposed.
     CHECK(rows[0].step >= duration_from_ms(4 + 8 + 2 + 2));
     CHECK(rows[0].step <= duration_from_ms(4 + 8 + 8 + 2));
     CHECK(rows[1].step == predicted(four_layers()).advised().step());

@@ -57,7 +57,7 @@ std::vector<std::int32_t> launched_buckets(const Program& program) {
 
 TEST_CASE("each strategy launches when it should") {
     const StepInput input = three_gradients();
-    // None: forward 1 + backward 4.
+    // Without communication: forward 1 + backward 4.
     CHECK(step_ms(input, request_of(Strategy::none, 1)) == 5.0);
     // Naive and flat: 3 MB after backward.
     CHECK(step_ms(input, request_of(Strategy::naive, 1)) == 8.0);
@@ -125,7 +125,7 @@ TEST_CASE("what a hook cast is cast back beside computing, once it is reduced") 
     SyncRequest request = request_of(Strategy::ddp, 1'500'000);
     request.comm_hook = CommHook::fp16;
     request.views = true;
-    // Operations of 1 ms from 1 ms on, of which the first three make a gradient ready; 0.1 ms to
+    // Operations of 1 ms from 1 ms on; the first three make a gradient ready; 0.1 ms to
     // divide each. The first two fill a bucket at 3.2 ms, which is cast (0.15) and divided (0.1):
     // 3.45; 1 MB travels until 4.45 and is there at 4.6. The third operation ends at 4.45, its
     // bucket goes out 0.1 + 0.075 + 0.05 later, at 4.675, is reduced at 5.175 and there at 5.25.

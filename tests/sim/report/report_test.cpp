@@ -199,7 +199,7 @@ TEST_CASE("a host that is steps ahead is shown with what it issues while this st
     }
     CHECK(end_us <= step_us + 1e-3);
     CHECK(std::abs(host_us - to_us(issuing)) < 1);
-    // Of the 100 launches that there is room for; many have no time of their own.
+    // There is room for 100 launches; many have no time of their own.
     CHECK(ahead > 0);
     CHECK(ahead <= 101);
 }
@@ -260,6 +260,26 @@ TEST_CASE("each side stream has a track of its own") {
                                                    {"kernel", "stream kernels"},
                                                    {"join", "compute stream"}});
     CHECK(begins == std::map<std::string, double>{{"copy", 0}, {"kernel", 5}, {"join", 8}});
+}
+
+TEST_CASE("memory as JSON leaves out what is not known") {
+    const MemoryNeed need{.parameters = {10},
+                          .gradients = {10},
+                          .buckets = {10},
+                          .hook_copies = {5},
+                          .optimizer_state = {},
+                          .activations = Bytes{7},
+                          .gradients_stay = false,
+                          .device = Bytes{34}};
+    // At most 10 + 10 + 10 + 5 when backward ends.
+    CHECK(to_json(need) == Json{{"parameters_bytes", 10},
+                                {"gradients_bytes", 10},
+                                {"buckets_bytes", 10},
+                                {"cast_buckets_bytes", 5},
+                                {"activations_bytes", 7},
+                                {"most_bytes", 35},
+                                {"device_bytes", 34},
+                                {"fits", false}});
 }
 
 }  // namespace

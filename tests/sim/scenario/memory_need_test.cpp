@@ -110,9 +110,9 @@ TEST_CASE("autocast keeps a transformer's stream in float32 and weights in 16 bi
 TEST_CASE("resnet50 keeps each convolution's and each ReLU's result") {
     Json document = with_workload({{"model", "resnet50"}, {"batch", 2}, {"device", "A100"}});
     // Convolutions of torchvision's: 802,816 in the stem; in the stages 3,612,672, 2,709,504,
-    // 1,956,864 and 526,848, and shortcuts of 802,816, 401,408, 200,704 and 100,352: 11,113,984,
-    // of which all but the shortcuts' 1,505,280 have a ReLU after them or, the last of a block,
-    // after its sum. Pooling keeps 64 x 56 x 56 with int64 places, and 2,048; the head 2 x 1,000.
+    // 1,956,864 and 526,848, and shortcuts of 802,816, 401,408, 200,704 and 100,352: 11,113,984;
+    // all but the shortcuts' 1,505,280 have a ReLU after them or, the last of a block, after its
+    // sum. Pooling keeps 64 x 56 x 56 with int64 places, and 2,048; the head 2 x 1,000.
     const std::int64_t elements = 11'113'984 + 11'113'984 - 1'505'280 + 200'704 + 2'048 + 2'000;
     CHECK(need_of(document).activations == Bytes{2 * (4 * elements + 8LL * 200'704)});
     // Running statistics are with the parameters: 26,560 channels twice in float32, and 53 counts.

@@ -225,7 +225,7 @@ TEST_CASE("link files are found beside the file that names them, tiers too") {
     const LinkParameters link = parse(document).link;
     REQUIRE(link.tiers.size() == 2);
     CHECK(link.tiers[1].name == "o");
-    // The hierarchical link takes from its tiers what it leaves out.
+    // The hierarchical link takes omitted values from its tiers.
     CHECK(link.host_issue == duration_from_us(7));
     CHECK(link.interference == constant_interference({1'250'000, 1'500'000}));
     CHECK(link.copy_bandwidth == BytesPerSecond{5'000'000'000});
@@ -264,7 +264,7 @@ TEST_CASE(
     CHECK(lacks_interference(parse(document).link));
     document["cluster"]["link"]["inter"]["interference"] = "none";
     CHECK_FALSE(lacks_interference(parse(document).link));
-    // A measurement of one tier is knowledge.
+    // One measured tier counts.
     document["cluster"]["link"]["inter"].erase("interference");
     document["cluster"]["link"]["intra"]["interference"] = {{"compute_slowdown", 1.5},
                                                             {"communication_slowdown", 2}};
@@ -386,7 +386,7 @@ TEST_CASE("slowdowns of matrix products and the rest mix as the workload does") 
     // The scenario keeps what it read.
     CHECK(parse(document).link.interference.front().slowdown.compute_slowdown_ppm == 1'300'000);
 
-    // Of 4 ms the one with a product's name takes 3: 0.75 x 1.2 + 0.25 x 2.
+    // The one with a product's name takes 3 of 4 ms: 0.75 x 1.2 + 0.25 x 2.
     const auto with_names = [&](const char* first, const char* second) {
         Json workload = listed;
         for (const char* key : {"forward_ms", "backward_ms"}) {
@@ -439,7 +439,7 @@ TEST_CASE("a hierarchical link takes the costlier of its tiers' slowdowns apart,
     link["inter"]["interference"] = {{"compute_slowdown", 1.5}, {"communication_slowdown", 1}};
     Json document = changed("/cluster/link", link);
     document["cluster"]["ranks_per_node"] = 1;
-    // Of products 1.2 and 1.5, of the rest 2 and 1.5, of the mixtures measured 1.3 and 1.5.
+    // Products 1.2 and 1.5, the rest 2 and 1.5, the measured mixtures 1.3 and 1.5.
     const InterferenceSegment segment = parse(document).link.interference.front();
     CHECK(segment.computing == SlowdownsOfComputing{1'500'000, 2'000'000});
     CHECK(segment.slowdown.compute_slowdown_ppm == 1'500'000);
@@ -873,12 +873,12 @@ TEST_CASE("a hierarchical link has of its tiers the costlier interference of eac
           Interference{2'000'000, 3'000'000});
     CHECK(interference_for(CollectiveKind::reduce_scatter, inherited, {1}) ==
           Interference{2'000'000, 1'000'000});
-    // The link's own values replace those of its tiers.
+    // The link's own values replace all values of its tiers.
     document["cluster"]["link"]["interference"] = "none";
     CHECK_FALSE(interferes(parse(document).link));
 }
 
-// Every kind uses the values of all collectives.
+// Each kind has the link's values for all collectives.
 void measure_alike(LinkParameters& link) {
     for (OwnNumbers* own : {&link.all_gather, &link.reduce_scatter}) {
         *own = {.segments = link.segments,

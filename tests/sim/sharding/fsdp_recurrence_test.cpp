@@ -1,5 +1,5 @@
-// FSDP2's rules once more, as moments of streams in the order in which PyTorch's hooks touch them,
-// against the program and the engine. Nothing here is shared with what it checks but the input.
+// FSDP2's rules as moments of streams, in the order that PyTorch's hooks touch them, against the
+// program and the engine. The test shares only the input with the code that it checks.
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -194,7 +194,7 @@ class Recurrence {
 
     // --- a micro-step ---
 
-    // What follows each other in forward: the groups, and their operations.
+    // Groups and their operations in the order of forward.
     struct Visit {
         int group = 0;
         std::size_t first = 0;

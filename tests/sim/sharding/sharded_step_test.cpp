@@ -97,7 +97,7 @@ TEST_CASE("zero3 gathers ahead as far as it may, and frees what is not used agai
     // computing: 1 ms for the first; all else is there when it is needed. A bucket is reduced when
     // the next gradient comes, so both are after the end of backward.
     CHECK(times_of(input).step() == ms(1 + 6 + 12 + 2));
-    // What is used again within all elements stays: two all-gathers instead of four.
+    // Parameters used again within all elements stay: two all-gathers instead of four.
     const auto gathers = [&] {
         const Program program = build_sharded_program(input, make_shard_plan(input)).program;
         return std::ranges::count(program.collectives, CollectiveKind::all_gather,

@@ -58,7 +58,7 @@ TEST_CASE("A line is cut between characters and says so", "[text]") {
     // Three bytes each: two fit before the dots of ten bytes, and three would be twelve.
     CHECK(shown_line("帯域幅大", 10) == "帯域...");
     CHECK(shown_line("帯域幅", 10) == "帯域幅");
-    // Six each, of which the second would end beyond what is left beside the dots.
+    // Six each; the second would end beyond the room beside the dots.
     CHECK(shown_line("\x1b\x1b\x1b", 12) == R"(\u001b...)");
     CHECK(shown_line(std::string(1 << 20, 'x'), 100).size() == 100);
     CHECK(shown_line(std::string(1 << 20, '\x1b'), 100).size() <= 100);

@@ -1,4 +1,4 @@
-#include "sim/workload/product_time.h"
+#include "sim/workload/eager_cost.h"
 
 #include "tests/catch.h"
 
@@ -20,7 +20,7 @@ Device ten_multiprocessors() {
 
 TEST_CASE("a product takes as long as its waves of tiles over the multiprocessors") {
     // 5 tiles of 256 x 128 by 2: ten blocks, one wave. Each 2 x 256 x 128 x (1024 + 96) flop of
-    // its multiprocessor's 10^12 per s, of which 85.3 / (85.3 + 12) are not spent on feeding it.
+    // its multiprocessor's 10^12 per s; a share of 85.3 / (85.3 + 12) is not spent on feeding it.
     const double wave = 2.0 * 256 * 128 * (1024 + 96) / 1e12 * (1 + 12 / (256.0 * 128 / 384));
     CHECK(product_seconds({{1280, 256, 1024, 1}}, ten_multiprocessors(), Arithmetic::bfloat16) ==
           Approx(wave));

@@ -1,4 +1,4 @@
-// Which samples go where, and what the simulator makes of a run of them.
+// The samples of each rank, and the simulated time of a training run.
 #include <algorithm>
 #include <cstdint>
 #include <random>
@@ -14,8 +14,8 @@ namespace bucketwise {
 namespace {
 
 TEST_CASE("what is left of an epoch is dealt out evenly, the first ranks getting one more") {
-    // 3 ranks x 2 micro-steps x 4 samples = 24 a step; of 24 + 11, 11 are left: 4, 4 and 3, of
-    // which one micro-step holds all.
+    // 3 ranks x 2 micro-steps x 4 samples = 24 a step; 35 leaves 11: 4, 4 and 3, each in one
+    // micro-step.
     const TrainingSchedule schedule{.samples = 35, .ranks = 3, .accumulation = 2, .batch = 4};
     CHECK(steps_per_epoch(schedule) == 2);
     CHECK(micro_steps(schedule, 0, 1) == std::vector<SampleRange>{{8, 4}, {12, 4}});
@@ -104,8 +104,8 @@ StepInput one_gradient(std::int64_t samples) {
 }
 
 TEST_CASE("a training run takes its full steps and the smaller last one") {
-    // 2 ranks x 3 micro-steps x 4 samples = 24 a step. Of 24 + 24 + 10, rank 0 has 5 in the last:
-    // micro-steps of 4 and of 1.
+    // 2 ranks x 3 micro-steps x 4 samples = 24 a step. 58 = 24 + 24 + 10: rank 0 has 5 in the last
+    // step, micro-steps of 4 and of 1.
     const TrainingSchedule schedule{.samples = 58, .ranks = 2, .accumulation = 3, .batch = 4};
     const SyncSettings sync = settings_for({});
     const StepInput input = one_gradient(4);
@@ -117,8 +117,8 @@ TEST_CASE("a training run takes its full steps and the smaller last one") {
             asked.push_back(accumulates ? -samples : samples);
             return one_gradient(samples);
         });
-    // 3 ms a sample, then a ring of two: 1 MB at 0.2 GB/s is 5 ms, of which nothing is hidden; 7 ms
-    // of optimizer.
+    // 3 ms a sample, then a ring of two: 1 MB at 0.2 GB/s is 5 ms, nothing hidden; 7 ms of
+    // optimizer.
     CHECK(time.full_steps == 2);
     CHECK(time.full_step == duration_from_ms(12 * 3 + 5 + 7));
     CHECK(time.last_step == duration_from_ms(5 * 3 + 5 + 7));

@@ -25,7 +25,7 @@ RankOutcome meet(const MeetingPoint& meeting) {
 }
 
 TEST_CASE("one rank needs nobody") {
-    const auto outcomes = testing::on_ranks(1, [](GlooConnection& connection, int) {
+    testing::require_well(testing::on_ranks(1, [](GlooConnection& connection, int) {
         float value = 3;
         Communicator& communicator = connection.communicator(AllReduceImplementation::direct);
         communicator.all_reduce_sum(&value, 1, DType::float32);
@@ -34,8 +34,7 @@ TEST_CASE("one rank needs nobody") {
         if (value != 3 || communicator.rank() != 0 || communicator.ranks() != 1) {
             throw std::logic_error("alone, yet something changed");
         }
-    });
-    CHECK(testing::first_reason(outcomes).empty());
+    }));
 }
 
 TEST_CASE("a meeting that some ranks miss ends at the deadline and names them") {
@@ -50,7 +49,7 @@ TEST_CASE("a meeting that some ranks miss ends at the deadline and names them") 
     CHECK(first.ending == Ending::peer_failure);
     CHECK(first.reason ==
           directory.path() + ": ranks 1, 2, 3 and 4 of 5 did not arrive within 300 ms");
-    // Who has given up has arrived all the same.
+    // A rank that has given up has arrived all the same.
     meeting.rank = 2;
     CHECK(meet(meeting).reason ==
           directory.path() + ": ranks 1, 3 and 4 of 5 did not arrive within 300 ms");
@@ -90,10 +89,9 @@ TEST_CASE("ranks that wait in a directory notice when it is removed") {
 TEST_CASE("ranks that have met leave the store as it was, for the next run of the same job") {
     const TemporaryDirectory directory;
     for (int time = 0; time < 2; ++time) {
-        const std::vector<RankOutcome> outcomes = testing::on_threads(3, [&](int rank) {
+        testing::require_well(testing::on_threads(3, [&](int rank) {
             const GlooConnection connection(meeting_in(directory.path(), rank, 3));
-        });
-        CHECK(testing::first_reason(outcomes).empty());
+        }));
         CHECK(std::filesystem::is_empty(directory.path()));
     }
 }
@@ -150,14 +148,13 @@ TEST_CASE("only one address of this host can be listened on") {
 
 TEST_CASE("ranks meet on an interface as on an address") {
     const TemporaryDirectory directory;
-    const auto outcomes = testing::on_threads(2, [&](int rank) {
+    testing::require_well(testing::on_threads(2, [&](int rank) {
         MeetingPoint meeting = meeting_in(directory.path(), rank, 2);
         meeting.address = "";
         meeting.interface = "lo";
         GlooConnection connection(meeting);
         connection.control().barrier();
-    });
-    CHECK(testing::first_reason(outcomes).empty());
+    }));
 }
 
 TEST_CASE("a rank must be one of the ranks, and a deadline must leave time") {

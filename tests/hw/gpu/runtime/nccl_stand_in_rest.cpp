@@ -1,5 +1,5 @@
-// With nccl_stand_in.cpp, a library that has every function which the program asks of NCCL, all of
-// which fail: to be found, not to be used.
+// With nccl_stand_in.cpp, a library that has every NCCL function of the program. All of them fail:
+// it is to be found, not to be used.
 extern "C" {
 #define BUCKETWISE_FAILS(function) \
     int function();                \

@@ -1,5 +1,5 @@
-// What becomes of the program where libraries for GPUs are missing, or are not what they are
-// called. None of it needs a GPU.
+// The program where libraries for GPUs are missing, or are not what they are called. Nothing here
+// needs a GPU.
 #include "hw/gpu/runtime/opened_library.h"
 
 #include <cublas_v2.h>
@@ -94,7 +94,7 @@ TEST_CASE("a library that lacks a function is refused by the name of the functio
     CHECK(contains(version.output, why));
 }
 
-// What two libraries on a machine call themselves is the same: a bug report tells which it was.
+// Two libraries on a machine may have one name: a bug report tells which it was.
 TEST_CASE("the version of the program says which NCCL it has found, and where", "[program]") {
     const Outcome version =
         run({program, "--version"}, with_libraries_of(BUCKETWISE_STAND_INS "/whole"));

@@ -56,8 +56,8 @@ TEST_CASE("on one switch, ring, direct, and halving and doubling take what their
             const bool folds = algorithm == Algorithm::recursive_halving_doubling &&
                                !std::has_single_bit(static_cast<std::uint64_t>(ranks));
             if (folds) {
-                // Who has nothing to wait for sends at once, and shares the way into a rank whose
-                // partner still hands over its vector.
+                // A rank with nothing to wait for sends at once, and shares the way into a rank
+                // whose partner still hands over its vector.
                 CHECK(simulated >= formula - Duration{100});
                 CHECK(simulated < 2.5 * formula);
             } else {

@@ -15,8 +15,8 @@ struct SharedNetwork {
     std::vector<double> most;
 };
 
-// The conditions of max-min fair rates, checked flow by flow: no link carries more than it can, and
-// each flow either has all it asks for or crosses a full link on which nobody has more.
+// Max-min fairness, checked flow by flow: no link carries more than its bandwidth, and each flow
+// either has all it asks for or crosses a full link with no faster flow.
 void check_fair(const SharedNetwork& network, const std::vector<double>& rates) {
     constexpr double rounding = 1e-9;
     std::vector<double> carried(network.capacities.size(), 0);

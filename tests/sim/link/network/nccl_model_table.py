@@ -21,7 +21,7 @@ import sys
 
 VERSIONS = ["2.18", "2.20", "2.23", "2.27", "2.28", "2.30"]
 PROTOCOLS = ["LL", "LL128", "Simple"]
-# In the order in which NCCL looks at them; the first of equals is taken.
+# In the order of NCCL's search; the first of equals wins.
 ALGORITHMS = ["tree", "ring", "collnet direct", "collnet chain", "nvls", "nvls tree", "pat"]
 
 
@@ -167,7 +167,7 @@ def limit(machine, what):
     return table[row][column]
 
 
-# For trees, from 64 bytes on, for each doubling.
+# Trees, from 64 bytes on, for each doubling.
 TREE_SHARE = {
     "LL": "1 1 1 1 .9 .8 .7 .7 .7 .7 .6 .5 .4 .4 .5 .6 .7 .8 .9 1 1 1 1 1",
     "LL128": "1 1 1 1 1 .9 .8 .8 .8 .7 .6 .6 .6 .6 .6 .6 .8 .9 .9 .9 .9 1 1 1",

@@ -117,9 +117,9 @@ TEST_CASE("a few of NCCL's estimates, by hand") {
     // beyond the node; 8 x 60 x 8/14 = 274.286; 25 us + 1 GiB / 274.286 = 3914.68.
     CHECK(all_reduce(node, 1024 * mib, NcclAlgorithm::nvls, NcclProtocol::simple) ==
           Approx(3939.68));
-    // Eight nodes, 8 NICs of 47. A tree by LL128: min(365, 376) x 0.92 is above 8 x 36 = 288;
-    // x 120/128 = 270, above 8 x 29 = 232; half of it is 116; 1 MiB is 2^14 x 64 bytes, of which
-    // 0.6 is left, 69.6. 14 + 2 (7 x 1.25 + 3 (8.5 + 2)) = 94.5 us, + 1 MiB / 69.6 = 15.066.
+    // Eight nodes, 8 NICs of 47. A tree by LL128: min(365, 376) x 0.92 is above 8 x 36 = 288; x
+    // 120/128 = 270, above 8 x 29 = 232; half of it is 116; 1 MiB is 2^14 x 64 bytes, which leaves
+    // 0.6, 69.6. 14 + 2 (7 x 1.25 + 3 (8.5 + 2)) = 94.5 us, + 1 MiB / 69.6 = 15.066.
     const OnMachine nodes = nodes_of_eight(64, 365, 47, h100);
     CHECK(all_reduce(nodes, mib, NcclAlgorithm::tree, NcclProtocol::ll128) == Approx(109.5657));
     // Two nodes of AMD hosts: every hop at least 3 x 2 us; 28 x 6 + 2 (14 + 2 x 2) + 8.4 = 212.4,
@@ -133,8 +133,8 @@ TEST_CASE("a few of NCCL's estimates, by hand") {
     apart.topology.node.gpus = apart.topology.nics->per_node = 1;
     for (const CollectiveKind kind : {CollectiveKind::all_gather, CollectiveKind::reduce_scatter}) {
         CHECK(us_of(apart, kind, mib, NcclAlgorithm::pat, NcclProtocol::simple) == Approx(103.118));
-        // NVLS of these on one node: 40.556 x 0.85 x 7/8 a head, of which 7/8 are others' data,
-        // 26.393, below 60; 8 x 26.393 = 211.142; 25 us + 1 MiB / 211.142 = 4.966.
+        // NVLS of these on one node: 40.556 x 0.85 x 7/8 a head, with 7/8 of others' data, 26.393,
+        // below 60; 8 x 26.393 = 211.142; 25 us + 1 MiB / 211.142 = 4.966.
         CHECK(us_of(node, kind, mib, NcclAlgorithm::nvls, NcclProtocol::simple) == Approx(29.966));
     }
 }

@@ -262,8 +262,8 @@ TEST_CASE("where messages are simulated, a step sees their time at every size") 
         return to_us(collective_time(kind, {bytes}, scenario.group, scenario.link));
     };
     // Two steps of half the bytes at 5 GB/s and 3 us. In eight pieces, so that what is large keeps
-    // the link busy all the time, and only the last piece's latency shows: n / 5 GB/s + 3 us. Of
-    // what is small both show: 6 us.
+    // the link busy all the time, and only the last piece's latency shows: n / 5 GB/s + 3 us. Small
+    // messages show both: 6 us.
     CHECK(us(CollectiveKind::all_reduce, 1'000'000) == Approx(203));
     CHECK(us(CollectiveKind::all_reduce, 1L << 33) == Approx(3 + 8'589'934'592 / 5e3));
     CHECK(us(CollectiveKind::all_reduce, 2) == Approx(6).epsilon(1e-3));
@@ -319,7 +319,7 @@ TEST_CASE("NCCL's estimates are what its constants give") {
     // Ring LL128: 14 + 14 x 1.9; min(0.92 x 370, 8 x 36.7) = 293.6.
     CHECK(estimate(mb, 8, NcclAlgorithm::ring, NcclProtocol::ll128) ==
           Approx(14 + 26.6 + 1000 / (293.6 * 8 / 14)));
-    // Tree Simple: 8.4 + 2 x 7 x 4; min(0.92 x 370, 8 x 38.7) / 2, of which 1 MB leaves half.
+    // Tree Simple: 8.4 + 2 x 7 x 4; min(0.92 x 370, 8 x 38.7) / 2; 1 MB leaves half of it.
     CHECK(estimate(mb, 8, NcclAlgorithm::tree, NcclProtocol::simple) ==
           Approx(8.4 + 56 + 1000 / (309.6 / 2 / 2)));
     // NVLS: 25 us; 370 / 9 x 0.85 x 7/8 x 2 is more than 60. No NVLS tree on one node.
@@ -331,7 +331,7 @@ TEST_CASE("NCCL's estimates are what its constants give") {
     CHECK(estimate(mb, 16, NcclAlgorithm::ring, NcclProtocol::simple) ==
           Approx(1.4 * (8.4 + 28 * 3.4 + 2 * (14 + 7)) + 1000 / (370 * 16.0 / 30)));
     // 64 nodes, a leaf of 32 with a tenth of its NICs' 12,288 GB/s up: no less than a node's 384
-    // GB/s, of which 370 count. With a hundredth, 122.88 GB/s, all is narrower.
+    // GB/s; 370 of these count. With a hundredth, 122.88 GB/s, all is narrower.
     RegularTopology narrow = *link.topology->regular;
     const auto cheapest_us = [&](double oversubscription) {
         narrow.tiers[0].oversubscription = oversubscription;
