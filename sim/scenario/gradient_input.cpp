@@ -14,7 +14,7 @@ namespace {
 constexpr std::int64_t most_elements = std::int64_t{1} << 40;  // generous for anything that exists
 constexpr std::size_t most_dimensions = 16;
 
-// The first extent of the shape, all of which make numel.
+// The first extent of the shape. The product of all extents is numel.
 std::int64_t read_rows(const JsonPlace& place, std::int64_t numel) {
     std::int64_t rows = 0;
     std::int64_t product = 1;
@@ -99,7 +99,8 @@ constexpr std::array<const char*, 3> operation_passes{"forward_operations", "bac
                                                       "optimizer_operations"};
 constexpr std::string_view compute_stream_name = "compute";
 
-// Of all passes, as an operation may come after what another pass, in the step before, issued.
+// The side streams of all passes, as an operation may come after what another pass, in the step
+// before, issued.
 std::vector<std::string> read_side_streams(const JsonObject& object) {
     std::vector<std::string> names;
     for (const char* pass : operation_passes) {

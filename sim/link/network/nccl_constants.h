@@ -12,7 +12,7 @@
 
 namespace bucketwise {
 
-// In the order in which NCCL looks at them: among equals it takes the first.
+// NCCL looks at them in this order: among equals it takes the first.
 enum class NcclAlgorithm : std::uint8_t {
     tree,
     ring,
