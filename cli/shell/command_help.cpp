@@ -9,9 +9,9 @@
 
 #include "cli/shell/exit_codes.h"
 #include "cli/shell/files.h"
-#include "sim/base/edit_distance.h"
 #include "sim/base/transformed.h"
 #include "sim/link/link_presets.h"
+#include "sim/text/edit_distance.h"
 #include "sim/workload/device.h"
 #include "sim/workload/models/models.h"
 

@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include "sim/base/edit_distance.h"
+#include "sim/text/edit_distance.h"
 #include "sim/workload/models/models.h"
 
 namespace bucketwise {

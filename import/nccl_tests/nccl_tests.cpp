@@ -21,8 +21,6 @@
 namespace bucketwise {
 namespace {
 
-constexpr std::int64_t gpus_of_a_node = 8;
-
 // --- which rows are taken ---
 
 // A log without a program's name is of all-reduces, as most are: their rows then tell.
@@ -36,11 +34,6 @@ std::optional<CollectiveKind> kind_of(const NcclTestsRun& run) {
         }
     }
     return run.collective.empty() ? std::optional(CollectiveKind::all_reduce) : std::nullopt;
-}
-
-// "all-gathers"
-std::string plural_of(CollectiveKind kind) {
-    return fmt::format("{}s", name_of(kind));
 }
 
 // Without the program's name, all-reduces are the rows without a root, with a reduction, and with
@@ -125,167 +118,10 @@ AllReduceRecord record_of(const NcclTestsRun& run, const NcclTestsRow& row,
     return record;
 }
 
-// --- ranks ---
-
-// A number of ranks or of nodes, and its source.
-struct Told {
-    std::int64_t number = 0;
-    std::string how;  // as the report says it
-};
-
-std::string place_of(const NcclTestsLog& log, const NcclTestsRun& run) {
-    return fmt::format("{} {}", log.json ? "document" : "line", run.line);
-}
-
-std::string range_text(const InferredRanks& inferred) {
-    return inferred.is_one() ? fmt::format("{}", inferred.fewest)
-                             : fmt::format("{} to {}", inferred.fewest, inferred.most);
-}
-
-[[noreturn]] void contradict(const NcclTestsLog& log, const NcclTestsRun& run,
-                             const std::string& expected, const std::string& got) {
-    throw InputError(log.file, place_of(log, run), expected, got);
-}
-
-// The program computed busbw from the number of ranks, so busbw decides over a list of devices,
-// which may be cut off.
-Told ranks_in_log(const NcclTestsLog& log, const NcclTestsRun& run, const InferredRanks& inferred) {
-    const std::string from_rows =
-        run.kind == CollectiveKind::all_reduce
-            ? fmt::format("busbw / algbw of {} times says so", inferred.agreeing)
-            : fmt::format("size / count and busbw / algbw of {} times say so", inferred.agreeing);
-    if (run.ranks == 0) {
-        return inferred.is_one() ? Told{inferred.fewest, from_rows} : Told{};
-    }
-    if (agrees_with_ranks(run.kind, run.rows, run.ranks)) {
-        return {run.ranks, run.ranks_from};
-    }
-    if (inferred.is_known() && inferred.fewest > run.ranks) {
-        return inferred.is_one()
-                   ? Told{inferred.fewest,
-                          fmt::format("{}; {} has only {}", from_rows, run.ranks_from, run.ranks)}
-                   : Told{};
-    }
-    contradict(
-        log, run,
-        fmt::format("{} on {} ranks, as {} says", plural_of(run.kind), run.ranks, run.ranks_from),
-        inferred.is_known()
-            ? fmt::format("busbw / algbw of {} on {}", plural_of(run.kind), range_text(inferred))
-            : std::string("a busbw / algbw that no number of ranks explains"));
-}
-
 std::int64_t asked_ranks(const NcclTestsOptions& options, std::size_t log) {
     return options.ranks.empty()       ? 0
            : options.ranks.size() == 1 ? options.ranks.front()
                                        : options.ranks.at(log);
-}
-
-Told ranks_of(const NcclTestsLog& log, const NcclTestsRun& run, std::int64_t asked) {
-    const std::int64_t multiple = std::max<std::int64_t>(run.gpus_per_process, 1);
-    const InferredRanks inferred = infer_ranks(run.kind, run.rows, multiple);
-    Told told = ranks_in_log(log, run, inferred);
-    if (asked == 0) {
-        if (told.number == 0) {
-            contradict(log, run,
-                       run.ranks == 0
-                           ? "--ranks, as the log has no list of devices"
-                           : fmt::format("--ranks, as {} has only {}", run.ranks_from, run.ranks),
-                       inferred.is_known()
-                           ? fmt::format("a busbw / algbw that fits {} ranks", range_text(inferred))
-                           : std::string("a busbw that does not tell either"));
-        }
-        return told;
-    }
-    if (told.number > 0 && told.number != asked) {
-        contradict(log, run, fmt::format("--ranks {}, as {}", told.number, told.how),
-                   fmt::format("--ranks {}", asked));
-    }
-    if (!agrees_with_ranks(run.kind, run.rows, asked) || asked % multiple != 0) {
-        contradict(log, run,
-                   inferred.is_known()
-                       ? fmt::format("--ranks {}, as busbw / algbw says", range_text(inferred))
-                       : fmt::format("--ranks that explains busbw / algbw and {} GPUs per process",
-                                     multiple),
-                   fmt::format("--ranks {}", asked));
-    }
-    return told.number > 0 ? told : Told{asked, "--ranks"};
-}
-
-// --- nodes ---
-
-// The number of listed ranks of each host, in the order of the list.
-std::vector<std::int64_t> ranks_by_host(const NcclTestsRun& run) {
-    if (run.devices.empty()) {
-        return {};
-    }
-    std::vector<std::pair<std::string_view, std::int64_t>> hosts;
-    for (const NcclTestsDevice& device : run.devices) {
-        if (device.group != run.devices.front().group) {
-            continue;
-        }
-        const auto known = std::ranges::find(hosts, device.host,
-                                             &std::pair<std::string_view, std::int64_t>::first);
-        if (known == hosts.end()) {
-            hosts.emplace_back(device.host, 1);
-        } else {
-            ++known->second;
-        }
-    }
-    // JSON lists one device of each process.
-    const std::int64_t each =
-        std::max<std::int64_t>(run.listed / static_cast<std::int64_t>(run.devices.size()), 1);
-    return transformed(hosts, [&](const auto& host) { return each * host.second; });
-}
-
-// In a list that was cut off, the first host is complete if another follows it; the others have as
-// many ranks. A cut list of one host tells nothing.
-Told nodes_told(const NcclTestsRun& run) {
-    if (!run.nodes_listed) {
-        return {run.nodes, "NCCL's own lines say so"};
-    }
-    const std::vector<std::int64_t> hosts = ranks_by_host(run);
-    if (hosts.empty()) {
-        return {};
-    }
-    const auto [fewest, most] = std::ranges::minmax(hosts);
-    const std::string each =
-        fewest == most ? fmt::format("{}", most) : fmt::format("{} to {}", fewest, most);
-    if (run.listed >= run.ranks) {
-        return {run.nodes,
-                fmt::format("the log names {}, with {} {}{}", run.nodes == 1 ? "it" : "them", each,
-                            most == 1 ? "rank" : "ranks", run.nodes == 1 ? "" : " each")};
-    }
-    const std::int64_t first = hosts.front();
-    if (hosts.size() == 1 || run.ranks % first != 0) {
-        return {};
-    }
-    return {run.ranks / first,
-            fmt::format("the device list, which was cut off, has {} {} on its first host", first,
-                        first == 1 ? "rank" : "ranks")};
-}
-
-Told nodes_of(const NcclTestsLog& log, const NcclTestsRun& run, const NcclTestsOptions& options) {
-    Told told = nodes_told(run);
-    if (options.ranks_per_node) {
-        const std::int64_t per_node = *options.ranks_per_node;
-        if (run.ranks % per_node != 0) {
-            contradict(log, run, fmt::format("--ranks-per-node that divides {} ranks", run.ranks),
-                       std::to_string(per_node));
-        }
-        if (told.number > 0 && told.number != run.ranks / per_node) {
-            contradict(log, run,
-                       fmt::format("--ranks-per-node {} for {} nodes, as {}",
-                                   run.ranks / told.number, told.number, told.how),
-                       std::to_string(per_node));
-        }
-        return {run.ranks / per_node, "--ranks-per-node"};
-    }
-    if (told.number > 0) {
-        return told;
-    }
-    return {(run.ranks + gpus_of_a_node - 1) / gpus_of_a_node,
-            fmt::format("assumed, as {}: 8 GPUs a node; --ranks-per-node says otherwise",
-                        run.listed > 0 ? "the device list was cut off" : "the log names no hosts")};
 }
 
 // --- one dtype and one reduction for all logs ---
@@ -481,7 +317,7 @@ class Import {
 
   private:
     void add_run(const NcclTestsLog& log, const NcclTestsRun& run, const Told& ranks) {
-        const Told nodes = nodes_of(log, run, options_);
+        const Told nodes = nodes_of(log, run, options_.ranks_per_node);
         nodes_.insert(nodes.number);
         add_environment(result_.environment, log, run, nodes);
         MeasuredTimes measured{.ranks = ranks.number, .nodes = nodes.number, .gpu = gpus_of(run)};

@@ -4,8 +4,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <string>
 #include <vector>
 
+#include "import/nccl_tests/nccl_tests_log.h"
 #include "import/nccl_tests/nccl_tests_row.h"
 #include "sim/link/network/algorithm.h"
 
@@ -30,5 +33,24 @@ InferredRanks infer_ranks(CollectiveKind kind, const std::vector<NcclTestsRow>& 
 // Whether nearly all rows can have been measured on `ranks`.
 bool agrees_with_ranks(CollectiveKind kind, const std::vector<NcclTestsRow>& rows,
                        std::int64_t ranks);
+
+// A number of ranks or of nodes, and its source.
+struct Told {
+    std::int64_t number = 0;
+    std::string how;  // as the report says it
+};
+
+// Throws InputError, which names the place of the run.
+[[noreturn]] void contradict(const NcclTestsLog& log, const NcclTestsRun& run,
+                             const std::string& expected, const std::string& got);
+
+// "all-gathers"
+std::string plural_of(CollectiveKind kind);
+
+// The run's ranks by its log, its table or `asked` (--ranks; 0: not given), and its nodes. Throw
+// InputError where these contradict each other, and for ranks that nothing tells.
+Told ranks_of(const NcclTestsLog& log, const NcclTestsRun& run, std::int64_t asked);
+Told nodes_of(const NcclTestsLog& log, const NcclTestsRun& run,
+              std::optional<std::int64_t> ranks_per_node);
 
 }  // namespace bucketwise

@@ -1,8 +1,6 @@
 #include "sim/base/caveat.h"
 
-#include "sim/base/json_input.h"
-#include "sim/base/json_output.h"
-#include "sim/base/transformed.h"
+#include "sim/base/json_table.h"
 #include "sim/text/foreign_text.h"
 
 namespace bucketwise {
@@ -12,6 +10,17 @@ namespace {
 constexpr std::size_t most_caveats = 64;
 constexpr std::size_t longest_caveat = 500;
 
+const JsonTable<Caveat>& caveat_keys() {
+    static const JsonTable<Caveat> table{
+        "caveat",
+        "A weakness that may be bad enough for no advice",
+        {{"text", target(&Caveat::text, as::text(longest_caveat)), "required",
+          "the weakness, a sentence without its end"},
+         {"withholds_advice", target(&Caveat::withholds, as::boolean()), "false",
+          "so weak that nothing should be advised by it"}}};
+    return table;
+}
+
 Caveat read_caveat(const JsonPlace& place) {
     if (place.value->is_string()) {
         return {.text = read_text(place, longest_caveat)};
@@ -19,10 +28,7 @@ Caveat read_caveat(const JsonPlace& place) {
     if (!place.value->is_object()) {
         place.fail("a text, or an object with the key text");
     }
-    const JsonObject object(place, {"text", "withholds_advice"});
-    Caveat caveat{.text = read_text(object.at("text"), longest_caveat)};
-    object.read_optional("withholds_advice", caveat.withholds, read_boolean);
-    return caveat;
+    return caveat_keys().read(place);
 }
 
 Json caveat_json(const Caveat& caveat) {
@@ -36,6 +42,20 @@ std::vector<Caveat> read_caveats(const JsonPlace& place) {
     return transformed(read_array(place, most_caveats), read_caveat);
 }
 
+namespace as {
+
+JsonType<std::vector<Caveat>> caveats() {
+    const JsonType<Caveat> caveat{
+        {{{"oneOf", {text(longest_caveat).schema, schema_of(caveat_keys().text())}}},
+         "texts or objects",
+         {&caveat_keys().text()}},
+        read_caveat,
+        caveat_json};
+    return list(caveat, most_caveats);
+}
+
+}  // namespace as
+
 Json caveats_json(const std::vector<Caveat>& caveats) {
     return json_list(caveats, caveat_json);
 }
@@ -45,7 +65,7 @@ void add_caveat(Json& document, const Caveat& caveat) {
     if (caveats.is_null()) {
         caveats = Json::array();
     }
-    // What a file may not hold any more helps nobody.
+    // A file holds no more.
     if (caveats.size() < most_caveats) {
         caveats.push_back(caveat_json(caveat));
     }

@@ -1,5 +1,5 @@
-// What is known to be weak about an input, for whoever relies on what is made of it. Scenario and
-// link files state it under the key `caveats`: whoever writes one knows best.
+// Known weaknesses of an input, for those who rely on results made from it. Scenario and link files
+// state them under the key `caveats`, as the writer of a file knows best.
 #pragma once
 
 #include <string>
@@ -17,13 +17,13 @@ struct Caveat {
     bool operator==(const Caveat&) const = default;
 };
 
-// A list of texts, or of objects that may say withholds_advice besides. Throws InputError.
+// A list of texts, or of objects that may also say withholds_advice. Throws InputError.
 std::vector<Caveat> read_caveats(const JsonPlace& place);
 
-// As read_caveats() reads it; texts that are longer than it allows are cut.
+// In the form that read_caveats() reads; texts longer than it allows are cut.
 Json caveats_json(const std::vector<Caveat>& caveats);
 
-// Puts one more behind those that a scenario's or a link's document states.
+// Appends one to the caveats of a scenario's or a link's document.
 void add_caveat(Json& document, const Caveat& caveat);
 
 }  // namespace bucketwise

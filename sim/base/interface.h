@@ -1,4 +1,4 @@
-// What is used through a pointer or reference to its base.
+// A base class for use through pointers and references.
 #pragma once
 
 namespace bucketwise {

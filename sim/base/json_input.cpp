@@ -7,8 +7,8 @@
 
 #include <fmt/format.h>
 
-#include "sim/base/edit_distance.h"
 #include "sim/base/invariant.h"
+#include "sim/text/edit_distance.h"
 
 namespace bucketwise {
 namespace {

@@ -32,7 +32,7 @@ struct JsonPlace {
     // Throws the error of a value that is not as expected; `got` describes the value unless given.
     [[noreturn]] void fail(const std::string& expected) const;
     [[noreturn]] void fail(const std::string& expected, const std::string& got) const;
-    // The same of a value that is to be one of these names; the nearest is suggested.
+    // For a value that should be one of these names; suggests the nearest.
     [[noreturn]] void fail_name(const std::string& expected,
                                 const std::vector<std::string_view>& known) const;
 };
@@ -52,7 +52,7 @@ std::int64_t read_integer(const JsonPlace& place, std::int64_t lowest, std::int6
 bool read_boolean(const JsonPlace& place);
 // A string without control characters, at most 200 bytes long.
 std::string read_string(const JsonPlace& place);
-// The same of at most so many bytes.
+// At most `longest` bytes long.
 std::string read_text(const JsonPlace& place, std::size_t longest);
 // Each element of a non-empty array with at most `most` elements.
 std::vector<JsonPlace> read_array(const JsonPlace& place, std::size_t most);

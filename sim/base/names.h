@@ -1,4 +1,4 @@
-// What the values of an enumeration are called: each name written once, beside its declaration.
+// Names of the values of an enumeration, each written once, beside its declaration.
 #pragma once
 
 #include <array>

@@ -22,10 +22,10 @@ double mean(const std::vector<double>& samples);  // precondition (asserted): sa
 // As numpy's std(ddof=1); 0 of a single sample.
 double standard_deviation(const std::vector<double>& samples);
 
-// What deviates in a table though neither its rows nor its columns account for it: each value is
-// what all have in common, its row's, its column's and its own part (two-way analysis of variance
-// without replication). Precondition (asserted): two rows or more, of two values or more each, all
-// as many.
+// The deviation in a table that neither rows nor columns explain: each value is a common part, its
+// row's part, its column's part and its own part (two-way analysis of variance without
+// replication). Precondition (asserted): two rows or more, of two values or more each, all equally
+// long.
 double own_deviation(const std::vector<std::vector<double>>& rows);
 
 double median(std::vector<double> samples);
@@ -64,7 +64,7 @@ double spread(const std::vector<double>& samples);
 double robust_deviation(const std::vector<double>& samples);
 
 // Standard error of the median of normal samples: sqrt(pi / 2) deviations over the root of their
-// number. Of one sample: unknown, zero.
+// number. One sample: unknown, zero.
 double standard_error_of_median(const std::vector<double>& samples);
 
 // The one of sorted samples at rank q (n - 1), rounded. Preconditions as quantile()'s.

@@ -15,7 +15,7 @@ constexpr Bytes bytes_per_block{512LL * 64};
 // A GPU reads its own data and what it received, and writes what it sends, for each byte on the
 // wire.
 constexpr double memory_passes = 3;
-// What matrix products of 60 us lost beyond the multiprocessors on two A100: half of a wave.
+// Half of a wave: the loss of matrix products of 60 us beyond the multiprocessors, on two A100.
 constexpr double half_wave_us = 12;
 constexpr double most_lost_to_waves = 1;  // of a product: its only wave becomes two
 constexpr Duration longest_operation = std::chrono::milliseconds(1);  // listed ones may be coarser
@@ -44,7 +44,7 @@ double bus_gb_per_s_of(const LinkParameters& link, const RankGroup& group) {
                : 0.0;
 }
 
-// Of the way that NCCL would choose on this topology.
+// The thread blocks of the algorithm that NCCL would choose on this topology.
 std::int64_t chosen_blocks(const RegularTopology& topology, const NcclSettings& nccl,
                            const RankGroup& group) {
     const auto kind = CollectiveKind::all_reduce;

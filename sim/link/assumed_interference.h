@@ -1,9 +1,9 @@
-// What computing and collectives on GPUs are assumed to cost each other where nobody measured it.
+// Assumed slowdowns of computing and collectives on GPUs by each other, where nobody measured them.
 // Where each number is from, and how far off it is: docs/decisions/overlap_costs.md.
 //
 //   computing    thread blocks of NCCL hold as many multiprocessors, which leaves computing S - c
-//                of S: S / (S - c) times as long. A matrix product loses half a wave of its blocks
-//                besides, what moves memory the share of the bandwidth that the collective takes.
+//                of S: S / (S - c) times as long. A matrix product also loses half a wave of its
+//                blocks, a pass over memory the share of the bandwidth that the collective takes.
 //   collective   1.3 times as long; and one that begins beside computing waits until, on the last
 //                rank, the operation that runs there is over.
 #pragma once
@@ -18,7 +18,7 @@
 
 namespace bucketwise {
 
-// What runs beside collectives, as far as it is known.
+// The computing that runs beside collectives, as far as it is known.
 struct ComputingBeside {
     std::optional<std::int64_t> multiprocessors = {};     // none: the link's generation of GPUs has
     std::optional<BytesPerSecond> memory_bandwidth = {};  // peak
@@ -27,7 +27,7 @@ struct ComputingBeside {
     Duration operation{0};                                // the mean one; 0: not known
 };
 
-// As its topology or its provenance says, or a tier's.
+// By the topology or provenance of the link or of a tier.
 bool joins_gpus(const LinkParameters& link);
 
 // Whether it does and its interference is not known. One that is "none" is known.

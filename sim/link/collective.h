@@ -1,8 +1,8 @@
-// What a collective costs: per algorithm, the number of sequential steps, the messages sent in them
+// Cost of a collective: per algorithm, the number of sequential steps, the messages sent in them
 // and the bytes each rank puts on the wire.
 //   time = launch + meeting + steps x latency + messages x message + bytes on the wire / bandwidth
-// Latency is what all messages of one step share, on their way at once; `message` is what each of
-// them takes of its sender (o and g of LogGP: Alexandrov, Ionescu, Schauser, Scheiman 1995). Where
+// All messages of a step share its latency, on their way at once; each takes `message` of its
+// sender's time (o and g of LogGP: Alexandrov, Ionescu, Schauser, Scheiman 1995). Where
 // every step sends one message only their sum counts, and `message` may stay 0.
 //
 // Where all ranks share the processors of one machine, steps, messages and bytes are work of these,
@@ -44,7 +44,7 @@ WireCost wire_cost(CollectiveKind kind, Algorithm algorithm, std::int64_t ranks)
 Duration collective_time(CollectiveKind kind, Bytes n, const RankGroup& group,
                          const LinkParameters& link);
 
-// What a rank must send at least, as a share of n (nccl-tests, PERFORMANCE.md), and the bus
+// The least that a rank must send, as a share of n (nccl-tests, PERFORMANCE.md), and the bus
 // bandwidth that follows from it.
 double bus_factor(CollectiveKind kind, std::int64_t ranks);
 double bus_gb_per_s(CollectiveKind kind, Bytes n, std::int64_t ranks, double us);

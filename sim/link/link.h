@@ -60,7 +60,7 @@ struct InterferenceErrors {
     bool operator==(const InterferenceErrors&) const = default;
 };
 
-// Of compute_slowdown_ppm: matrix products and all other operations apart.
+// Parts of compute_slowdown_ppm: matrix products, and all other operations.
 struct SlowdownsOfComputing {
     std::int64_t product_ppm = undisturbed_ppm;
     std::int64_t rest_ppm = undisturbed_ppm;
@@ -74,7 +74,7 @@ struct InterferenceSegment {
     Interference slowdown = {};
     std::optional<InterferenceErrors> errors = {};
     std::optional<std::int64_t> ctas = {};
-    // None: not told apart. `slowdown` has the mixture of the workload that was measured.
+    // Empty: not measured apart. `slowdown` has the mixture of the workload that was measured.
     std::optional<SlowdownsOfComputing> computing = {};
     bool operator==(const InterferenceSegment&) const = default;
 };
@@ -101,9 +101,9 @@ struct SimulatedTime {
     bool operator==(const SimulatedTime&) const = default;
 };
 
-// Of one kind of collectives, where these were measured: what they cost instead of the link's own
-// segments and launch (meeting, messages and processors stay the link's), and how they disturb
-// computing. Both empty: as the link's own numbers have it.
+// Measured numbers of one kind of collectives: costs in place of the link's segments and launch
+// (meeting, messages and processors stay the link's), and how they disturb computing. Both empty:
+// the link's own numbers count.
 struct OwnNumbers {
     std::vector<Segment> segments = {};  // empty where tiers or a topology say the cost
     Duration launch{0};                  // with the segments
@@ -111,7 +111,7 @@ struct OwnNumbers {
     bool operator==(const OwnNumbers&) const = default;
 };
 
-// What a collective costs is said by segments, by two tiers (hierarchical), or by a topology.
+// Segments, two tiers (hierarchical) or a topology give the cost of a collective.
 struct LinkParameters {
     std::string name;
     Algorithm algorithm = Algorithm::ring;
@@ -142,18 +142,18 @@ struct LinkParameters {
     bool operator==(const LinkParameters&) const = default;
 };
 
-// None: the kind never has numbers of its own.
+// Null: the kind never has numbers of its own.
 const OwnNumbers* own_numbers(CollectiveKind kind, const LinkParameters& link);
 
-// What such a collective costs: its own numbers, or else the link's.
+// Cost of such a collective: its own numbers, or else the link's.
 Duration launch_for(CollectiveKind kind, const LinkParameters& link);
 // Precondition (asserted): the link has segments.
 const Segment& segment_for(CollectiveKind kind, const LinkParameters& link, Bytes message);
 
 // How a collective of that message and computing slow each other, by its own numbers or else the
-// link's. With groups by thread blocks, the
-// factors are linear in these between the two nearest groups, and the nearest group's beyond them.
-// Precondition (asserted): a link with such groups says how many thread blocks it uses.
+// link's. With groups by thread blocks, the factors are linear between the two nearest groups, and
+// the nearest group's beyond them. Precondition (asserted): a link with such groups says how many
+// thread blocks it uses.
 Interference interference_for(CollectiveKind kind, const LinkParameters& link, Bytes message);
 
 inline bool has_cta_groups(const std::vector<InterferenceSegment>& interference) {
@@ -181,8 +181,8 @@ void for_each_interference(Link& link, Use use) {
 bool interferes(const std::vector<InterferenceSegment>& interference);
 bool interferes(const LinkParameters& link);
 
-// Where matrix products and the rest are told apart, computing is slowed as one of whose time that
-// share is products.
+// Where matrix products and the rest were measured apart, sets the slowdown of computing that
+// spends `share` of its time in products.
 void set_product_share(double share, LinkParameters& link);
 
 // Interference that does not depend on the message.

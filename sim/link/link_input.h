@@ -8,9 +8,8 @@
 
 namespace bucketwise {
 
-// The path that `naming_file` means by `path`: relative to its own folder. What comes through a
-// pipe
-// (/dev/stdin) is in none of its own, so it means the current one.
+// The path that `naming_file` means by `path`: relative to its own folder. A pipe (/dev/stdin) has
+// no folder and means the current one.
 std::string path_beside(const std::string& naming_file, const std::string& path);
 
 // An inline link, or a string: a preset's name (sim/link/link_presets.h), or the path of a link

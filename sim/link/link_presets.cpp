@@ -6,8 +6,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "sim/base/edit_distance.h"
 #include "sim/base/transformed.h"
+#include "sim/text/edit_distance.h"
 
 namespace bucketwise {
 namespace {
@@ -16,14 +16,14 @@ namespace {
 //
 // NCCL 2.28 (src/graph/topo.h) counts an NVLink as 20 GB/s on sm70 and sm80, 20.6 on sm90 and 40.1
 // on sm100: 6, 12, 18 and 18 of them. The fast end is that, the slow end a node whose links or NVLS
-// do not all work as they should. InfiniBand: a NIC's rate, of which about 94 % arrive.
+// do not all work as they should. InfiniBand: about 94 % of a NIC's rate arrive.
 constexpr PresetRange nvlink_v100{95, 118, 132};
 constexpr PresetRange nvlink_a100{195, 235, 240};
 constexpr PresetRange nvlink_h100{275, 365, 371};
 constexpr PresetRange nvlink_b200{540, 710, 800};
 constexpr PresetRange infiniband_us{6, 2, 1.5};
 constexpr PresetRange efa_us{30, 20, 15};
-// What launching a collective takes on its stream beyond NCCL's constants: the smallest messages of
+// Launch time of a collective on its stream beyond NCCL's constants: the smallest messages of
 // nccl-tests, with a process for each GPU and with one for all, which is slower.
 constexpr PresetRange launching_us{16, 7, 0.5};
 constexpr PresetRange launching_on_grace_us{10, 1, 0};
@@ -308,7 +308,7 @@ std::vector<std::string_view> nearest_presets(std::string_view name) {
     constexpr std::size_t longest = 64;  // no longer name is near any
     std::vector<std::pair<std::size_t, std::string_view>> by_distance;
     for (const LinkPreset& preset : presets) {
-        // What is left out at an end is no mistake.
+        // A name left out at one end is no mistake.
         const bool part = !name.empty() && preset.name.find(name) != std::string_view::npos;
         by_distance.emplace_back(part ? 0 : edit_distance(name.substr(0, longest), preset.name),
                                  preset.name);

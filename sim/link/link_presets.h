@@ -22,7 +22,7 @@
 
 namespace bucketwise {
 
-// Of a node; no NICs: of one node and no more.
+// The NICs of a node. No NICs: one node only.
 struct PresetNics {
     std::int64_t per_node = 0;
     PresetRange gb_per_s{};
@@ -46,7 +46,7 @@ struct PresetNodes {
     PresetNics nics = {};
 };
 
-// What one rank sends to the next around a ring.
+// A step from one rank to the next around a ring.
 struct PresetHop {
     std::optional<Bytes> up_to = {};  // none: of all larger messages
     PresetRange step_us{};
@@ -62,7 +62,7 @@ struct PresetRing {
     std::optional<std::int64_t> most_ranks = {};
 };
 
-// How far off what is typical was of public all-reduces of 64 KiB to 1 GiB, by nccl-tests on such
+// Error of the typical values against public all-reduces of 64 KiB to 1 GiB, by nccl-tests on such
 // hardware: results/links.
 struct PresetLogs {
     std::int64_t count = 0;
@@ -78,7 +78,7 @@ struct LinkPreset {
     PresetLogs logs = {};
 };
 
-// What the source of a preset's link begins with, before the preset's own.
+// The source of a preset's link begins with this, before the preset's own.
 constexpr std::string_view prior_source = "prior, not measured here: ";
 
 std::span<const LinkPreset> link_presets();
@@ -92,19 +92,19 @@ const LinkPreset* find_preset(std::string_view name);
 // The presets with the most similar names, nearest first, at most three.
 std::vector<std::string_view> nearest_presets(std::string_view name);
 
-// The preset as a link. What is typical has its name; the ends are named for themselves.
+// The preset as a link. The typical link has the preset's name; each end has a name of its own.
 LinkParameters preset_link(const LinkPreset& preset, PresetEnd end);
 
 // An end of the preset that `typical` is, under the version of NCCL that it assumes.
 LinkParameters preset_end(const LinkPreset& preset, PresetEnd end, const LinkParameters& typical);
 
-// What is typical, as a link file says it.
+// The typical link, as a link file holds it.
 Json preset_document(const LinkPreset& preset);
 
-// The first that so many ranks of such a GPU have a place on; null: there is none.
+// The first preset that holds so many ranks of such a GPU; null: there is none.
 const LinkPreset* preset_of_gpu(std::string_view gpu, std::int64_t ranks);
 
-// Ranks that it has a place for; none: any number. Presets of one node hold that.
+// The most ranks that it holds; none: any number. Only presets of one node have a limit.
 std::optional<std::int64_t> most_ranks_of(const LinkPreset& preset);
 
 // The ranks that a table shows it with: a full node, two nodes, two hosts.

@@ -14,8 +14,8 @@ namespace bucketwise {
 // On the line through the two nearest sizes. Precondition (asserted): at least two.
 Duration interpolate(const std::vector<SimulatedTime>& times, Bytes bytes);
 
-// Why a topology cannot be asked for a collective of so many ranks with this algorithm; the pointer
-// is below the link. None: it can.
+// Why this topology cannot serve a collective of so many ranks with this algorithm; the pointer is
+// below the link. Empty: it can.
 std::optional<TopologyFault> check_topology(const LinkParameters& link, std::int64_t ranks);
 
 // Makes a link with a topology ready for so many ranks: checks it, and fills in

@@ -14,7 +14,7 @@ namespace {
 
 constexpr Bytes smallest_compared{64 << 10};
 
-// Of one node, where another preset is of such nodes connected.
+// Whether this is one node, and another preset connects several such nodes.
 bool has_single_node(const PresetNodes& nodes) {
     return std::ranges::any_of(link_presets(), [&](const LinkPreset& preset) {
         const auto* one = std::get_if<PresetNodes>(&preset.hardware);

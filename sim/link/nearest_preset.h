@@ -1,4 +1,4 @@
-// Which preset measured all-reduces are most like, and how far from it.
+// The preset that measured all-reduces resemble most, and how far they are from it.
 #pragma once
 
 #include <cstdint>
@@ -19,12 +19,12 @@ struct MeasuredTime {
 
 struct PresetDistance {
     const LinkPreset* preset = nullptr;
-    double mean_error = 0;    // mean of what is typical over what was measured, less 1, as a share
+    double mean_error = 0;    // mean of typical over measured times, less 1, as a share
     std::int64_t sizes = 0;   // compared
     std::int64_t inside = 0;  // of them, within the preset's range
 };
 
-// What was measured, and on what. `gpu`: its name, such as "NVIDIA H100 80GB HBM3", or empty.
+// Measured times and their hardware. `gpu`: its name, such as "NVIDIA H100 80GB HBM3", or empty.
 struct MeasuredTimes {
     std::vector<MeasuredTime> times = {};
     std::int64_t ranks = 1;
@@ -32,10 +32,10 @@ struct MeasuredTimes {
     std::string gpu = {};
 };
 
-// Of the presets that have a place for so many ranks on so many nodes, and are not of another GPU,
-// the one whose typical times are nearest, by the mean of the ratios' logarithms. Sizes from 64 KiB
-// on count, where there are any: below, times are the launching's. None: no preset has that place,
-// or nothing was measured.
+// The preset whose typical times are nearest, by the mean of the ratios' logarithms, among those
+// that hold so many ranks on so many nodes and are not of another GPU. Sizes from 64 KiB on count,
+// where there are any: below, launching dominates. Empty: no preset holds the ranks, or nothing was
+// measured.
 std::optional<PresetDistance> nearest_preset(const MeasuredTimes& measured);
 
 }  // namespace bucketwise

@@ -1,4 +1,4 @@
-// What a prior leaves open: its range, and which end of it.
+// The range of a prior, and its ends.
 #pragma once
 
 #include <array>
@@ -8,7 +8,7 @@
 
 namespace bucketwise {
 
-// Which end of its range.
+// An end of the range.
 enum class PresetEnd : std::uint8_t { slow, typical, fast };
 
 template <>

@@ -1,4 +1,4 @@
-// What a user should know before trusting a prediction of a scenario.
+// Notes for a user before trusting a prediction of a scenario.
 #include <algorithm>
 
 #include <fmt/format.h>

@@ -101,8 +101,7 @@ void take_gradients(const GradientWorkload& workload, MemoryNeed& need) {
     }
 }
 
-// Of 16-bit hooks: half of what is sent of float32, a quarter of float64; nothing is cast to
-// itself.
+// 16-bit hooks: half of the float32 sent, a quarter of the float64; nothing is cast to itself.
 Bytes cast_bytes(const MemoryNeed& need, const SyncSettings& settings, DType dtype) {
     constexpr std::int64_t size_of_cast = 2;
     const std::int64_t size = element_size(dtype).count;

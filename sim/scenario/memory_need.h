@@ -1,5 +1,4 @@
-// What a rank's training holds in its device's memory: so that nobody buys a plan that does not
-// fit.
+// Memory of a rank's training on its device, so that nobody buys a plan that does not fit.
 //
 // Parameters, gradients, buckets and the optimizer's state are counted. Activations are estimated
 // from what autograd keeps of each operation's result (Operation::kept_elements), in the arithmetic
@@ -26,13 +25,13 @@ struct MemoryNeed {
     Bytes hook_copies;                          // of buckets, cast, while all of them travel
     Bytes gathered = {};                        // of a sharded step: parameters of other ranks, and
                                                 // buffers of collectives
-    std::optional<Bytes> optimizer_state = {};  // none: of which optimizer is not said
-    std::optional<Bytes> activations = {};      // of one micro-step; none: of no model
+    std::optional<Bytes> optimizer_state = {};  // none: the optimizer is not named
+    std::optional<Bytes> activations = {};      // of one micro-step; none: no model is given
     bool gradients_stay = false;       // from step to step, as views or accumulated ones do
     std::optional<Bytes> device = {};  // that there is; none: not known
     bool operator==(const MemoryNeed&) const = default;
 
-    // What is there when backward begins, with all activations, and when it ends, with all
+    // Memory in use when backward begins, with all activations, and when it ends, with all
     // gradients: PyTorch frees gradients before forward (set_to_none) unless they stay.
     [[nodiscard]] Bytes at_begin() const;
     [[nodiscard]] Bytes at_end() const;
@@ -40,10 +39,10 @@ struct MemoryNeed {
     [[nodiscard]] bool fits() const { return !device || most() <= *device; }
 };
 
-// Of a scenario that shards: as it is configured.
+// A scenario that shards counts with its own settings.
 MemoryNeed memory_need(const Scenario& scenario);
 
-// The same of a scenario that shards with another plan, whose memory that is.
+// The need of a scenario that shards by another plan, which needs `sharded`.
 MemoryNeed memory_need(const Scenario& scenario, const ShardedMemory& sharded);
 
 // "needs about 96 GiB of the H100's 80: ...", the parts that make it; none: it fits, for all that

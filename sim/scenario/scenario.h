@@ -82,7 +82,7 @@ inline constexpr auto names_of<OptimizerKernels> = names("foreach", "fused", "fo
 struct StepRequest {
     std::int64_t accumulation = 1;
     std::variant<Duration, Optimizer> optimizer = Duration{0};
-    // None: fused where computing was measured, else foreach.
+    // Empty: fused where computing was measured, else foreach.
     std::optional<OptimizerKernels> optimizer_kernels = {};
     Duration optimizer_launch{0};  // host time to launch all of it
     bool cuda_graph = false;       // captured once, launched as one
@@ -108,12 +108,12 @@ struct Scenario {
     std::optional<ShardingRequest> sharding = {};
     StepRequest step;
     std::optional<Variation> variation;
-    std::vector<Caveat> caveats = {};  // what whoever wrote the file knew to be weak in it
+    std::vector<Caveat> caveats = {};  // weaknesses that the author of the file knew
     bool operator==(const Scenario&) const = default;
 };
 
-// Which strategies a reader of scenarios takes: those that keep all parameters on every rank, or
-// those that shard them, too.
+// The strategies that a reader of scenarios takes: those that keep all parameters on every rank, or
+// also those that shard them.
 enum class StrategyKinds : std::uint8_t { replicated, all };
 
 // `document` is the scenario file `file`. Link files it names are taken relative to its folder and
@@ -147,7 +147,7 @@ void reread_scenario(const Json& document, const std::string& file, const FileRe
 // The model behind a model workload, built.
 Model model_of(const ModelWorkload& workload);
 
-// What the scenario's workload runs on; null: only its times are known.
+// The device of the scenario's workload; null: only its times are known.
 const Device* device_of(const Scenario& scenario);
 
 // Whether computing is what a preset makes of a model, and not measured.
@@ -166,18 +166,18 @@ StepInput step_input(const Scenario& scenario, Workload workload);
 // The ranks that share parameters, of a scenario that shards: all, or hsdp's.
 RankGroup shard_group_of(const Scenario& scenario);
 
-// What the simulator runs of a scenario that shards. Precondition (asserted): it does.
+// The input of the simulator for a scenario that shards. Precondition (asserted): it does.
 ShardedInput sharded_input(const Scenario& scenario);
 
 // Sets what the section cluster says of that.
 void set_cluster(const Scenario& scenario, StepInput& input);
 
-// What a user should know before trusting a prediction, one sentence each: what the scenario and
-// its link state themselves, keys that the strategy does not look at, a link measured on
+// Notes for a user before trusting a prediction, one sentence each: the caveats of the scenario and
+// its link, keys that the strategy does not look at, a link measured on
 // another number of ranks, and memory that is too small.
 std::vector<std::string> caveats(const Scenario& scenario);
 
-// Of the caveats that the scenario and its link state, those by which nothing should be advised.
+// The caveats of the scenario and its link that withhold advice.
 std::vector<std::string> reasons_to_withhold(const Scenario& scenario);
 
 }  // namespace bucketwise

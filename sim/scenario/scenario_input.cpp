@@ -6,14 +6,14 @@
 
 #include <fmt/format.h>
 
-#include "sim/base/json_input.h"
+#include "sim/base/json_table.h"
 #include "sim/base/transformed.h"
 #include "sim/link/link_input.h"
 #include "sim/link/link_presets.h"
 #include "sim/link/link_topology.h"
-#include "sim/scenario/pytorch_version.h"
 #include "sim/scenario/scenario.h"
 #include "sim/scenario/sharding_input.h"
+#include "sim/scenario/sync_input.h"
 #include "sim/scenario/workload_input.h"
 
 namespace bucketwise {
@@ -26,9 +26,6 @@ constexpr std::size_t most_slowdowns = 32;  // different ones: each is simulated
 constexpr std::int64_t most_micro_steps = 10'000;
 constexpr std::int64_t most_broadcasting_ranks = 1'024;
 constexpr std::int64_t longest_launch_queue = 1'000'000;
-constexpr double largest_slowdown_read = 100;
-constexpr std::array<LaunchRule, 3> all_launch_rules{LaunchRule::in_order, LaunchRule::as_filled,
-                                                     LaunchRule::after_backward};
 
 // Presets of one node, with a topology or a ring.
 void check_most_ranks(const JsonObject& object, const Scenario& scenario) {
@@ -72,23 +69,35 @@ void place_on_topology(const JsonObject& object, Scenario& scenario) {
     }
 }
 
+JsonType<double> slowdown() {
+    return as::number({1, 100});
+}
+
+const JsonTable<Straggler>& straggler_keys() {
+    static const JsonTable<Straggler> table{
+        "straggler",
+        "A rank that is always slower than the others",
+        {{"rank", target(&Straggler::rank, as::integer(0, most_ranks - 1)), "required",
+          "its number, from 0, below `ranks`; no two alike"},
+         {"compute_slowdown", target(&Straggler::compute_slowdown, slowdown()), "required",
+          "how many times as long forward, backward and optimizer take it, 1 to 100"}}};
+    return table;
+}
+
 std::vector<Straggler> read_stragglers(const JsonPlace& place, std::int64_t ranks) {
     std::vector<Straggler> stragglers;
     std::set<std::int64_t> taken;
     std::set<double> slowdowns;
     for (const JsonPlace& element : read_array(place, most_stragglers)) {
-        const JsonObject object(element, {"rank", "compute_slowdown"});
-        const JsonPlace rank = object.at("rank");
+        const JsonObject object = straggler_keys().open(element);
         Straggler straggler;
-        straggler.rank = read_integer(rank, 0, most_ranks - 1);
+        straggler_keys().read(object, straggler);
         if (straggler.rank >= ranks) {
-            rank.fail(fmt::format("a rank below the number of ranks ({})", ranks));
+            object.at("rank").fail(fmt::format("a rank below the number of ranks ({})", ranks));
         }
         if (!taken.insert(straggler.rank).second) {
-            rank.fail("a rank that no other straggler is");
+            object.at("rank").fail("a rank that no other straggler is");
         }
-        straggler.compute_slowdown =
-            read_number(object.at("compute_slowdown"), {1, largest_slowdown_read});
         slowdowns.insert(straggler.compute_slowdown);
         stragglers.push_back(straggler);
     }
@@ -99,8 +108,38 @@ std::vector<Straggler> read_stragglers(const JsonPlace& place, std::int64_t rank
     return stragglers;
 }
 
+// Read by hand, as the keys depend on each other.
+const JsonTable<Scenario>& cluster_keys() {
+    static const JsonTable<Scenario> table{
+        "cluster",
+        "The ranks and what connects them",
+        {{"ranks", as::integer(1, most_ranks), "required", "processes, one device each"},
+         {"ranks_per_node", as::integer(1, most_ranks), "`ranks`",
+          "divides `ranks`; required by a hierarchical link of two tiers, refused beside a "
+          "topology, which says it (beside a preset unless it is its own number), ignored by other "
+          "links"},
+         {"link",
+          JsonDescription{{{"oneOf", {as::text().schema, {{"$ref", "link.schema.json"}}}}},
+                          "path, preset or object"},
+          "required",
+          "a link file, relative to the scenario's folder (the current one, where the scenario "
+          "comes through a pipe); the name of a [preset](#presets); or a [link](#link) written "
+          "out"},
+         {"stragglers", as::list(straggler_keys().type(), most_stragglers), "none",
+          "ranks that are always slower than the others, by at most 32 different factors"}},
+        {},
+        {Json{{"if",
+               {{"properties",
+                 {{"link",
+                   {{"type", "object"},
+                    {"required", {"algorithm"}},
+                    {"properties", {{"algorithm", {{"const", "hierarchical"}}}}}}}}}}},
+              {"then", {{"required", {"ranks_per_node"}}}}}}};
+    return table;
+}
+
 void read_cluster(const JsonPlace& place, const FileReader& read_file, Scenario& scenario) {
-    const JsonObject object(place, {"ranks", "ranks_per_node", "link", "stragglers"});
+    const JsonObject object = cluster_keys().open(place);
     RankGroup& group = scenario.group;
     group.ranks = group.ranks_per_node = read_integer(object.at("ranks"), 1, most_ranks);
     if (const auto per_node = object.find("ranks_per_node")) {
@@ -116,92 +155,8 @@ void read_cluster(const JsonPlace& place, const FileReader& read_file, Scenario&
     if (scenario.link.topology) {
         place_on_topology(object, scenario);
     } else if (scenario.link.algorithm == Algorithm::hierarchical) {
-        static_cast<void>(object.at("ranks_per_node"));  // required: the link asks for it
+        static_cast<void>(object.at("ranks_per_node"));
     }
-}
-
-// An explicit cap is also the first bucket's, as from PyTorch 2.4 on.
-bool read_explicit_cap_sets_first(const JsonPlace& place) {
-    return read_pytorch_version(place) >= PytorchVersion{2, 4};
-}
-
-FrameworkVersion read_framework_version(const JsonPlace& place,
-                                        const std::optional<SettingPlace>& origin) {
-    const auto version = version_from(read_text(place, 32));
-    if (!version) {
-        place.fail("a version such as \"0.14.3\"");
-    }
-    const auto framework = origin ? framework_at(*origin) : std::nullopt;
-    if (framework && *version < oldest_version(*framework)) {
-        place.fail(fmt::format("{} {} or later", name_of(*framework),
-                               version_text(oldest_version(*framework))));
-    }
-    return *version;
-}
-
-void read_caps(const JsonObject& object, SyncRequest& sync) {
-    object.exclusive("bucket_cap_mib", "bucket_cap_mib_list");
-    object.exclusive("first_bucket_mib", "bucket_cap_mib_list");
-    object.read_optional("bucket_cap_mib", sync.bucket_cap, read_cap_mib);
-    object.read_optional("first_bucket_mib", sync.first_bucket, read_cap_mib);
-    object.read_optional("bucket_cap_mib_list", sync.bucket_cap_list, [](const JsonPlace& list) {
-        return transformed(read_array(list, most_gradients), read_cap_mib);
-    });
-}
-
-// DDPOptimizer asserts it of DistributedDataParallel's bucket_bytes_cap, of a list the largest.
-void check_compiled(const JsonObject& object, const SyncRequest& sync) {
-    const std::optional<PieceLimits> pieces = settings_for(sync).policy.pieces;
-    if (pieces && pieces->is_refused()) {
-        const char* const key =
-            sync.bucket_cap_list.empty() ? "bucket_cap_mib" : "bucket_cap_mib_list";
-        object.at(key).fail("1 MiB or more with torch.compile (compiled), which refuses less",
-                            fmt::format("{:g}", to_mib(pieces->cap)));
-    }
-}
-
-// Those that shard have been looked for.
-Strategy read_strategy(const JsonPlace& place) {
-    std::vector<std::string_view> known(names_of<Strategy>.begin(), names_of<Strategy>.end());
-    std::ranges::copy(names_of<ShardedStrategy>, std::back_inserter(known));
-    for (const Strategy strategy : every<Strategy>) {
-        if (place.value->is_string() && is_called(strategy, place.value->get<std::string>())) {
-            return strategy;
-        }
-    }
-    place.fail_name(fmt::format("one of {}", fmt::join(known, ", ")), known);
-}
-
-SyncRequest read_sync(const JsonPlace& place) {
-    const JsonObject object(place, sync_keys);
-    SyncRequest sync;
-    sync.strategy = read_strategy(object.at("strategy"));
-    if (const auto sharding = object.find("sharding")) {
-        sharding->fail("a strategy that shards beside it", std::string(name_of(sync.strategy)));
-    }
-    read_caps(object, sync);
-    object.read_optional_choice("closing", sync.closing, every<Closing>);
-    object.read_optional_choice("order", sync.order, every<Order>);
-    object.read_optional_choice("launch", sync.launch, all_launch_rules);
-    object.read_optional("views", sync.views, read_boolean);
-    object.exclusive("fused_copies", "batched_grad_copy");
-    object.read_optional("fused_copies", sync.fused_copies, read_boolean);
-    object.read_optional("batched_grad_copy", sync.batched_grad_copy, read_boolean);
-    object.read_optional("static_graph", sync.static_graph, read_boolean);
-    object.read_optional("compiled", sync.compiled, read_boolean);
-    object.read_optional_choice("comm_hook", sync.comm_hook, every<CommHook>);
-    object.read_optional("pytorch_version", sync.explicit_cap_sets_first,
-                         read_explicit_cap_sets_first);
-    object.read_optional("find_unused_parameters", sync.find_unused_parameters, read_boolean);
-    object.read_optional("broadcast_buffers", sync.broadcast_buffers, read_boolean);
-    object.read_optional_choice("batch_norm", sync.batch_norm, every<BatchNormSync>);
-    object.read_optional_choice("sharded_optimizer", sync.sharded_optimizer,
-                                every<ShardedOptimizer>);
-    object.read_optional_choice("framework", sync.framework, every<SettingPlace>);
-    object.read_optional("framework_version", sync.framework_version, read_framework_version,
-                         sync.framework);
-    check_compiled(object, sync);
-    return sync;
 }
 
 // Where operations are listed, they say what the optimizer takes and where the host waits.
@@ -232,77 +187,111 @@ void refuse_beside_operations(const JsonObject& object, const Scenario& scenario
     }
 }
 
+const JsonTable<StepRequest>& step_keys() {
+    using Step = StepRequest;
+    static const JsonTable<Step> table{
+        "step",
+        "What else a step does",
+        {{"accumulation", target(&Step::accumulation, as::integer(1, most_micro_steps)), "1",
+          "micro-steps. Only the last one synchronises; strategies that shard follow "
+          "`gradient_sync`"},
+         {"optimizer_ms", target(&Step::optimizer, as::milliseconds()), "0",
+          "measured time of the optimizer"},
+         {"optimizer", target(&Step::optimizer, as::one_of<Optimizer>()), "none",
+          "instead of a time, and only with a device: these move 3, 5 or 7 elements per parameter "
+          "through memory, as a fused step does"},
+         {"optimizer_kernels", target(&Step::optimizer_kernels, as::one_of<OptimizerKernels>()),
+          "`fused` where computing was measured, else `foreach`",
+          "how eager PyTorch steps the optimizer: `foreach` kernels each move what they read and "
+          "write, 3, 8 or 20 elements in all; `for_loop` is the same with a kernel for each "
+          "parameter"},
+         {"optimizer_launch_ms", target(&Step::optimizer_launch, as::milliseconds()),
+          "0, or a prior's",
+          "host time to launch the optimizer, evenly over one update per gradient: a hand-written "
+          "optimizer that loops over parameters keeps the host busy, and a device that is ahead "
+          "waits for it. Not with `host_is_device`"},
+         {"cuda_graph", target(&Step::cuda_graph, as::boolean()), "false",
+          "the whole step is captured once and launched as one CUDA graph: the host pays the "
+          "device's `graph_launch_us` at its start, and nothing for any operation, copy or "
+          "collective. Not with `host_is_device`"},
+         {"sync_each_step", target(&Step::sync_each_step, as::boolean()), "false",
+          "the training loop reads something back in every step (`loss.item()`, a `GradScaler`), "
+          "so each step starts with an idle host and device. Without it the host runs on into the "
+          "next steps, and the step is the period of a loop that has settled. A host that is the "
+          "device has nothing to run ahead of"},
+         {"launch_queue", target(&Step::launch_queue, as::integer(1, longest_launch_queue)), "1024",
+          "launches that the host may be ahead of the device before it has to wait; a whole step "
+          "is one with `cuda_graph`. Not with `host_is_device`"}},
+        {exclusive("optimizer_ms", "optimizer")},
+        {Json{{"dependentRequired", {{"optimizer_kernels", {"optimizer"}}}}}}};
+    return table;
+}
+
 StepRequest read_step(const JsonPlace& place, const Scenario& scenario) {
-    const JsonObject object(
-        place, {"accumulation", "optimizer_ms", "optimizer", "optimizer_kernels",
-                "optimizer_launch_ms", "cuda_graph", "sync_each_step", "launch_queue"});
-    object.exclusive("optimizer_ms", "optimizer");
+    const JsonObject object = step_keys().open(place);
     refuse_beside_operations(object, scenario);
     StepRequest step;
-    object.read_optional("accumulation", step.accumulation, read_integer, 1, most_micro_steps);
-    object.read_optional("optimizer_ms", step.optimizer, read_duration_ms);
+    step_keys().read(object, step);
     const Device* device = device_of(scenario);
-    const bool host_is_device = device != nullptr && device->host_is_device;
-    if (const auto optimizer = object.find("optimizer")) {
-        step.optimizer = read_choice(*optimizer, every<Optimizer>);
-        if (device == nullptr) {
-            optimizer->fail("a workload with a device, or optimizer_ms", "a workload without one");
-        }
+    if (object.has("optimizer") && device == nullptr) {
+        object.at("optimizer")
+            .fail("a workload with a device, or optimizer_ms", "a workload without one");
     }
-    if (const auto kernels = object.find("optimizer_kernels")) {
-        step.optimizer_kernels = read_choice(*kernels, every<OptimizerKernels>);
-        if (std::holds_alternative<Duration>(step.optimizer)) {
-            kernels->fail("an optimizer", "kernels of none");
-        }
+    if (step.optimizer_kernels && std::holds_alternative<Duration>(step.optimizer)) {
+        object.at("optimizer_kernels").fail("an optimizer", "kernels of none");
     }
-    if (const auto launch = object.find("optimizer_launch_ms")) {
-        step.optimizer_launch = read_duration_ms(*launch);
-        if (host_is_device) {
-            launch->fail("no launches with a device that is its own host (host_is_device)",
-                         "a time for them");
-        }
+    if (device == nullptr || !device->host_is_device) {
+        return step;
     }
-    if (const auto graph = object.find("cuda_graph")) {
-        step.cuda_graph = read_boolean(*graph);
-        if (step.cuda_graph && host_is_device) {
-            graph->fail("no CUDA graph with a device that is its own host (host_is_device)",
-                        "true");
-        }
+    if (step.cuda_graph) {
+        object.at("cuda_graph")
+            .fail("no CUDA graph with a device that is its own host (host_is_device)", "true");
     }
-    object.read_optional("sync_each_step", step.sync_each_step, read_boolean);
-    object.read_optional("launch_queue", step.launch_queue, read_integer, 1, longest_launch_queue);
-    if (const auto queue = object.find("launch_queue"); queue && host_is_device) {
-        queue->fail("no launches with a device that is its own host (host_is_device)",
-                    "a queue for them");
+    for (const auto& [key, got] : {std::pair("optimizer_launch_ms", "a time for them"),
+                                   std::pair("launch_queue", "a queue for them")}) {
+        use_present(object, key, [got = got](const JsonPlace& found) {
+            found.fail("no launches with a device that is its own host (host_is_device)", got);
+        });
     }
     return step;
 }
 
-Variation read_variation(const JsonPlace& place) {
-    const JsonObject object(place, {"seed", "compute_spread", "operation_spread",
-                                    "collective_spread", "compute_standard_error", "rank_spread",
-                                    "straggler_probability", "straggler_slowdown"});
-    Variation variation;
-    object.read_optional("seed", variation.seed, [](const JsonPlace& seed) {
-        return static_cast<std::uint64_t>(read_integer(seed, 0, std::int64_t{1} << 50));
-    });
-    const auto share = [&](std::string_view key, double& target) {
-        object.read_optional(key, target, read_number, NumberRange{0, 1});
-    };
-    share("compute_spread", variation.compute_spread);
-    share("operation_spread", variation.operation_spread);
-    share("collective_spread", variation.collective_spread);
-    share("compute_standard_error", variation.compute_standard_error);
-    share("rank_spread", variation.rank_spread);
-    if (object.has("straggler_probability") || object.has("straggler_slowdown")) {
-        variation.straggler_probability = read_number(object.at("straggler_probability"), {0, 1});
-        variation.straggler_slowdown =
-            read_number(object.at("straggler_slowdown"), {1, largest_slowdown_read});
-    }
-    return variation;
+JsonType<std::uint64_t> seed() {
+    const JsonType<std::int64_t> number = as::integer(0, std::int64_t{1} << 50);
+    return {number, [read = number.read](const JsonPlace& place) {
+                return static_cast<std::uint64_t>(read(place));
+            }};
 }
 
-// Of those that take what is on every rank alone.
+const JsonTable<Variation>& variation_keys() {
+    JsonType<double> share = as::number({0, 1});
+    share.called = "share";
+    static const JsonTable<Variation> table{
+        "variation",
+        "How much the machine varies from step to step: relative standard deviations",
+        {{"seed", target(&Variation::seed, seed()), "1", "of all draws"},
+         {"compute_spread", target(&Variation::compute_spread, share), "0",
+          "standard deviation of a step's computing, all its operations alike"},
+         {"operation_spread", target(&Variation::operation_spread, share), "0",
+          "of each operation on its own, in addition"},
+         {"collective_spread", target(&Variation::collective_spread, share), "0",
+          "of each collective on its own"},
+         {"compute_standard_error", target(&Variation::compute_standard_error, share), "0",
+          "standard error of the computing times that the workload gives"},
+         {"rank_spread", target(&Variation::rank_spread, share), "0",
+          "standard deviation of each rank's computing of a step, each rank on its own; the "
+          "slowest of all ranks holds everybody, so this costs more the more ranks there are"},
+         {"straggler_probability", target(&Variation::straggler_probability, share), "0",
+          "probability that a rank is a straggler in a step, each rank and step on its own; of p "
+          "ranks at least one is with 1 − (1 − q)^p. Only together with `straggler_slowdown`"},
+         {"straggler_slowdown", target(&Variation::straggler_slowdown, slowdown()), "none",
+          "how many times as long computing takes such a straggler, 1 to 100"}},
+        {needs("straggler_probability", "straggler_slowdown"),
+         needs("straggler_slowdown", "straggler_probability")}};
+    return table;
+}
+
+// For readers that take replicated strategies only.
 void refuse_sharding(const JsonPlace& sync, const Scenario& scenario, StrategyKinds kinds) {
     if (kinds == StrategyKinds::all) {
         return;
@@ -318,12 +307,36 @@ void refuse_sharding(const JsonPlace& sync, const Scenario& scenario, StrategyKi
     }
 }
 
+const JsonTable<Scenario>& scenario_keys() {
+    static const JsonTable<Scenario> table{
+        "scenario",
+        "A training step: workload, cluster, strategy. Keys: scenarios/README.md",
+        {{"name", as::text(), "required", "shown in reports"},
+         {"workload", workload_description(), "required",
+          "what one rank computes in one micro-step: a model, or gradients one by one"},
+         {"cluster", cluster_keys().type(), "required", "ranks and link"},
+         {"sync", sync_table().type(), "required",
+          "how gradients become buckets and when they go out"},
+         {"step", step_keys().type(), "none", "accumulation and optimizer"},
+         {"variation", variation_keys().type(), "none",
+          "how much the machine varies; the prediction then comes with an interval"},
+         {"caveats", as::caveats(), "none", "known weaknesses of it: [caveats](#caveats)"}},
+        {},
+        {Json{{"if",
+               {{"required", {"step"}}, {"properties", {{"step", {{"required", {"optimizer"}}}}}}}},
+              {"then", {{"properties", {{"workload", {{"required", {"device"}}}}}}}}}}};
+    return table;
+}
+
 }  // namespace
+
+const ObjectText& scenario_text() {
+    return scenario_keys().text();
+}
 
 void reread_scenario(const Json& document, const std::string& file, const FileReader& read_file,
                      const ScenarioSections& sections, Scenario& scenario, StrategyKinds kinds) {
-    const JsonObject object({&document, file, ""}, {"name", "workload", "cluster", "sync", "step",
-                                                    "variation", "caveats"});
+    const JsonObject object = scenario_keys().open({&document, file, ""});
     const auto rereads = [&](ScenarioSection section) { return sections.contains(section); };
     if (rereads(ScenarioSection::name)) {
         scenario.name = read_string(object.at("name"));
@@ -350,7 +363,8 @@ void reread_scenario(const Json& document, const std::string& file, const FileRe
     }
     if (rereads(ScenarioSection::variation)) {
         scenario.variation.reset();
-        object.read_optional("variation", scenario.variation, read_variation);
+        object.read_optional("variation", scenario.variation,
+                             [](const JsonPlace& place) { return variation_keys().read(place); });
     }
     if (rereads(ScenarioSection::caveats)) {
         scenario.caveats.clear();

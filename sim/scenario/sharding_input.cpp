@@ -6,9 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "sim/base/invariant.h"
-#include "sim/base/json_output.h"
-#include "sim/base/transformed.h"
-#include "sim/scenario/pytorch_version.h"
+#include "sim/scenario/sync_input.h"
 #include "sim/scenario/workload_input.h"
 #include "sim/sharding/shard_plan.h"
 
@@ -21,85 +19,103 @@ constexpr std::size_t most_modules = 10'000;
 constexpr std::int64_t most_ahead = 1'000;
 constexpr std::int64_t most_sharded_elements = std::int64_t{1} << 50;
 
-std::vector<std::string> read_modules(const JsonPlace& place) {
-    return transformed(read_array(place, most_modules), [](const JsonPlace& module) {
-        std::string name = read_string(module);
-        if (name.empty()) {
-            module.fail("a module's name; what no group names is the root's");
-        }
-        return name;
-    });
+template <auto Member>
+KeyUse<ShardingRequest> zero3_elements() {
+    return field_in<ShardingRequest>(
+        [](auto& request) -> auto& { return request.zero3.*Member; },
+        as::integer(0, most_sharded_elements));
 }
 
-void read_dtypes(const JsonObject& object, ShardingRequest& request) {
-    const auto read = [&](std::string_view key, std::optional<DType>& dtype) {
-        if (const auto place = object.find(key)) {
-            dtype = read_choice(*place, every<DType>);
-        }
-    };
-    read("parameter_dtype", request.parameter_dtype);
-    read("reduce_dtype", request.reduce_dtype);
+const JsonTable<ShardingRequest>& zero3_keys() {
+    using Zero3 = Zero3Settings;
+    static const JsonTable<ShardingRequest> table{
+        "sharding of zero3",
+        "Settings of DeepSpeed's ZeRO stage 3, in elements",
+        {{"prefetch_bucket_size", zero3_elements<&Zero3::prefetch_elements>(), "50,000,000",
+          "`stage3_prefetch_bucket_size`", true},
+         {"param_persistence_threshold", zero3_elements<&Zero3::persistence_threshold>(), "100,000",
+          "`stage3_param_persistence_threshold`", true},
+         {"max_live_parameters", zero3_elements<&Zero3::max_live_parameters>(), "1,000,000,000",
+          "`stage3_max_live_parameters`", true},
+         {"max_reuse_distance", zero3_elements<&Zero3::max_reuse_distance>(), "1,000,000,000",
+          "`stage3_max_reuse_distance`", true},
+         {"reduce_bucket_size", zero3_elements<&Zero3::reduce_bucket_elements>(), "500,000,000",
+          "`reduce_bucket_size`", true}}};
+    return table;
 }
 
-void read_groups(const JsonObject& object, ShardingRequest& request) {
-    object.exclusive("groups", "layers_per_group");
-    object.read_optional("layers_per_group", request.layers_per_group, read_integer, 0,
-                         most_layers_together);
-    object.read_optional("groups", request.groups, [](const JsonPlace& place) {
-        return transformed(read_array(place, most_shard_groups), read_modules);
-    });
-}
-
-ShardingRequest read_fsdp(const JsonPlace& place, ShardedStrategy strategy) {
-    const JsonObject object(
-        place, {"layers_per_group", "groups", "reshard_after_forward", "reshard_root",
-                "reshard_ranks", "forward_prefetch", "backward_prefetch", "parameter_dtype",
-                "reduce_dtype", "asynchronous_unshard", "gradient_sync", "reduce_scatter_buffers",
-                "reshard_after_backward", "shard_ranks", "all_reduce"});
-    for (const char* key : {"shard_ranks", "all_reduce"}) {
-        if (const auto found = object.find(key); found && strategy != ShardedStrategy::hsdp) {
-            found->fail("the strategy hsdp beside it", std::string(name_of(strategy)));
-        }
+// FSDP2's keys. `all` holds hsdp's as well.
+JsonTable<ShardingRequest> fsdp_table(std::string_view name, bool all) {
+    using Request = ShardingRequest;
+    const auto modules = as::list(as::text(), most_modules);
+    std::vector<JsonKey<Request>> keys{
+        {"layers_per_group",
+         field(&Request::layers_per_group, as::integer(0, most_layers_together)), "1",
+         "how many neighbouring blocks (`layers.0`, `layers.1`, ...: names up to their first "
+         "number) one `fully_shard` call takes; what is in no block is the root's. 0: all is",
+         true},
+        {"groups", field(&Request::groups, as::list(modules, most_shard_groups)), "none",
+         "instead of `layers_per_group`: the modules of each `fully_shard` call, by name; what is "
+         "in none of them is the root's"},
+        {"reshard_after_forward", field(&Request::reshard_after_forward, as::boolean()), "true",
+         "whether a group's parameters are freed after its forward, and gathered again in backward",
+         true},
+        {"reshard_root", field(&Request::reshard_root, as::boolean()), "false",
+         "whether the root's are freed as well: PyTorch keeps them unless it is set on the root",
+         true},
+        {"reshard_ranks", field(&Request::reshard_ranks, as::integer(2, most_sharded_elements)),
+         "none",
+         "parameters are kept among so many ranks after forward (`reshard_after_forward=N`); "
+         "divides the number of ranks that share parameters"},
+        {"forward_prefetch", field(&Request::forward_prefetch, as::integer(0, most_ahead)), "0",
+         "groups gathered ahead in forward (`set_modules_to_forward_prefetch`); 0 leaves it to a "
+         "host that runs ahead",
+         true},
+        {"backward_prefetch", field(&Request::backward_prefetch, as::integer(1, most_ahead)), "1",
+         "groups gathered ahead in backward; PyTorch's default is the next one", true},
+        {"asynchronous_unshard", field(&Request::asynchronous_unshard, as::boolean()), "false",
+         "`_set_unshard_async_op`: on a CPU the only way to overlap all-gathers", true},
+        {"parameter_dtype", field(&Request::parameter_dtype, as::one_of<DType>()),
+         "the parameters' own", "`param_dtype` of `MixedPrecisionPolicy`"},
+        {"reduce_dtype", field(&Request::reduce_dtype, as::one_of<DType>()),
+         "decided by `pytorch_version`", "`reduce_dtype` of `MixedPrecisionPolicy`"},
+        {"reduce_scatter_buffers",
+         field(&Request::reduce_scatter_buffers, as::integer(1, most_ahead)), "1",
+         "inputs of reduce-scatters that may be held (`set_reduce_scatter_max_input_buffers`)"},
+        {"gradient_sync", field(&Request::gradient_sync, as::one_of<MicroSteps>()),
+         "`every_micro_step`",
+         "which micro-steps reduce gradients; `last_micro_step`: "
+         "`set_requires_gradient_sync(False)` in all others"},
+        {"reshard_after_backward", field(&Request::reshard_after_backward, as::boolean()), "true",
+         "false: `set_reshard_after_backward(False)` in all micro-steps but the last"},
+        {"shard_ranks", field(&Request::shard_ranks, as::integer(1, most_sharded_elements)),
+         "those of a node", "hsdp: ranks that share parameters; divides `ranks`"},
+        {"all_reduce", field(&Request::all_reduce, as::one_of<MicroSteps>()), "`every_micro_step`",
+         "hsdp: which micro-steps reduce between replicas; `last_micro_step`: "
+         "`set_requires_all_reduce(False)` in all others"}};
+    std::vector<Json> conditions;
+    if (!all) {
+        conditions.push_back({{"properties", {{"shard_ranks", false}, {"all_reduce", false}}}});
     }
-    ShardingRequest request;
-    request.strategy = strategy;
-    read_groups(object, request);
-    object.read_optional("reshard_after_forward", request.reshard_after_forward, read_boolean);
-    object.read_optional("reshard_root", request.reshard_root, read_boolean);
-    if (const auto ranks = object.find("reshard_ranks")) {
-        request.reshard_ranks = read_integer(*ranks, 2, most_sharded_elements);
-    }
-    object.read_optional("forward_prefetch", request.forward_prefetch, read_integer, 0, most_ahead);
-    object.read_optional("backward_prefetch", request.backward_prefetch, read_integer, 1,
-                         most_ahead);
-    object.read_optional("asynchronous_unshard", request.asynchronous_unshard, read_boolean);
-    read_dtypes(object, request);
-    object.read_optional("reduce_scatter_buffers", request.reduce_scatter_buffers, read_integer, 1,
-                         most_ahead);
-    object.read_optional_choice("gradient_sync", request.gradient_sync, every<MicroSteps>);
-    object.read_optional("reshard_after_backward", request.reshard_after_backward, read_boolean);
-    object.read_optional_choice("all_reduce", request.all_reduce, every<MicroSteps>);
-    if (const auto ranks = object.find("shard_ranks")) {
-        request.shard_ranks = read_integer(*ranks, 1, most_sharded_elements);
-    }
-    return request;
+    return {name,
+            "Settings of PyTorch's fully_shard",
+            std::move(keys),
+            {exclusive("groups", "layers_per_group")},
+            std::move(conditions)};
 }
 
-ShardingRequest read_zero3(const JsonPlace& place) {
-    const JsonObject object(
-        place, {"prefetch_bucket_size", "param_persistence_threshold", "max_live_parameters",
-                "max_reuse_distance", "reduce_bucket_size"});
-    ShardingRequest request;
-    request.strategy = ShardedStrategy::zero3;
-    const auto elements = [&](std::string_view key, std::int64_t& target) {
-        object.read_optional(key, target, read_integer, 0, most_sharded_elements);
-    };
-    elements("prefetch_bucket_size", request.zero3.prefetch_elements);
-    elements("param_persistence_threshold", request.zero3.persistence_threshold);
-    elements("max_live_parameters", request.zero3.max_live_parameters);
-    elements("max_reuse_distance", request.zero3.max_reuse_distance);
-    elements("reduce_bucket_size", request.zero3.reduce_bucket_elements);
-    return request;
+const JsonTable<ShardingRequest>& sharding_keys(ShardedStrategy strategy) {
+    static const JsonTable<ShardingRequest> fsdp = fsdp_table("sharding of fsdp", false);
+    static const JsonTable<ShardingRequest> hsdp = fsdp_table("sharding", true);
+    switch (strategy) {
+        case ShardedStrategy::fsdp:
+            return fsdp;
+        case ShardedStrategy::hsdp:
+            return hsdp;
+        case ShardedStrategy::zero3:
+            break;
+    }
+    return zero3_keys();
 }
 
 JsonPlace below(const JsonPlace& place, const std::string& key) {
@@ -141,11 +157,12 @@ std::optional<ShardingRequest> read_sharding(const JsonPlace& place) {
     if (strategy == every<ShardedStrategy>.end()) {
         return std::nullopt;
     }
-    const JsonObject object(place, sync_keys);
-    for (const std::string_view key : sync_keys) {
-        const bool is_for_it = key == "strategy" || key == "sharding" ||
-                               (key == "pytorch_version" && *strategy != ShardedStrategy::zero3);
-        if (const auto found = object.find(key); found && !is_for_it) {
+    const JsonObject object = sync_table().open(place);
+    for (const KeyText& row : sync_table().text().keys) {
+        const bool is_for_it =
+            row.key == "strategy" || row.key == "sharding" ||
+            (row.key == "pytorch_version" && *strategy != ShardedStrategy::zero3);
+        if (const auto found = object.find(row.key); found && !is_for_it) {
             found->fail("a strategy that has it", std::string(name_of(*strategy)));
         }
     }
@@ -162,41 +179,30 @@ std::optional<ShardingRequest> read_sharding(const JsonPlace& place) {
 }
 
 ShardingRequest read_sharding_settings(const JsonPlace& place, ShardedStrategy strategy) {
-    return strategy == ShardedStrategy::zero3 ? read_zero3(place) : read_fsdp(place, strategy);
+    const JsonTable<ShardingRequest>& keys = sharding_keys(strategy);
+    const JsonObject object = keys.open(place);
+    if (strategy == ShardedStrategy::fsdp) {
+        for (const char* key : {"shard_ranks", "all_reduce"}) {
+            use_present(object, key, [](const JsonPlace& found) {
+                found.fail("the strategy hsdp beside it", "fsdp");
+            });
+        }
+    }
+    ShardingRequest request;
+    request.strategy = strategy;
+    keys.read(object, request);
+    return request;
+}
+
+JsonType<ShardingRequest> sharding_type(ShardedStrategy strategy) {
+    return sharding_keys(strategy).type();
 }
 
 Json sharding_json(const ShardingRequest& request) {
-    if (request.strategy == ShardedStrategy::zero3) {
-        return {{"prefetch_bucket_size", request.zero3.prefetch_elements},
-                {"param_persistence_threshold", request.zero3.persistence_threshold},
-                {"max_live_parameters", request.zero3.max_live_parameters},
-                {"max_reuse_distance", request.zero3.max_reuse_distance},
-                {"reduce_bucket_size", request.zero3.reduce_bucket_elements}};
+    Json json = sharding_keys(request.strategy).write(request);
+    if (!request.groups.empty()) {
+        json.erase("layers_per_group");
     }
-    Json json;
-    if (request.groups.empty()) {
-        json["layers_per_group"] = request.layers_per_group;
-    } else {
-        json["groups"] = request.groups;
-    }
-    json["reshard_after_forward"] = request.reshard_after_forward;
-    json["reshard_root"] = request.reshard_root;
-    add_optional(json, "reshard_ranks", request.reshard_ranks);
-    json["forward_prefetch"] = request.forward_prefetch;
-    json["backward_prefetch"] = request.backward_prefetch;
-    json["asynchronous_unshard"] = request.asynchronous_unshard;
-    const ShardingRequest untold;
-    add_optional(json, "parameter_dtype", request.parameter_dtype, name_of<DType>);
-    add_optional(json, "reduce_dtype", request.reduce_dtype, name_of<DType>);
-    add_if(request.reduce_scatter_buffers != untold.reduce_scatter_buffers, json,
-           "reduce_scatter_buffers", request.reduce_scatter_buffers);
-    add_if(request.gradient_sync != untold.gradient_sync, json, "gradient_sync",
-           name_of(request.gradient_sync));
-    add_if(request.reshard_after_backward != untold.reshard_after_backward, json,
-           "reshard_after_backward", request.reshard_after_backward);
-    add_optional(json, "shard_ranks", request.shard_ranks);
-    add_if(request.all_reduce != untold.all_reduce, json, "all_reduce",
-           name_of(request.all_reduce));
     return json;
 }
 

@@ -1,54 +1,30 @@
-// Reading what the section sync says of a sharded step.
+// Reading the section sync of a strategy that shards.
 #pragma once
 
 #include <optional>
-#include <string_view>
-#include <vector>
+#include <string>
 
 #include "sim/base/json_input.h"
 #include "sim/scenario/scenario.h"
 
 namespace bucketwise {
 
-// Of the section sync, whatever its strategy.
-inline const std::vector<std::string_view> sync_keys{"strategy",
-                                                     "bucket_cap_mib",
-                                                     "first_bucket_mib",
-                                                     "bucket_cap_mib_list",
-                                                     "views",
-                                                     "fused_copies",
-                                                     "batched_grad_copy",
-                                                     "static_graph",
-                                                     "compiled",
-                                                     "comm_hook",
-                                                     "pytorch_version",
-                                                     "find_unused_parameters",
-                                                     "broadcast_buffers",
-                                                     "batch_norm",
-                                                     "sharded_optimizer",
-                                                     "closing",
-                                                     "order",
-                                                     "launch",
-                                                     "framework",
-                                                     "framework_version",
-                                                     "sharding"};
-
-// None: the strategy at `place`, the section sync, does not shard. Throws InputError.
+// Reads the section sync. Empty: its strategy does not shard. Throws InputError.
 std::optional<ShardingRequest> read_sharding(const JsonPlace& place);
 
-// What the object `sharding`, at `place`, says to the strategy. Throws InputError.
+// The object `sharding` of a strategy. Throws InputError.
 ShardingRequest read_sharding_settings(const JsonPlace& place, ShardedStrategy strategy);
 
-// The same, as a scenario says it: what users turn, and what else is not as it is unless told.
+// The object as a scenario holds it: the keys that users tune, and others that differ from their
+// defaults.
 Json sharding_json(const ShardingRequest& request);
 
-// Throws InputError, of `file`, where the scenario's workload, step or batch_norm are not for a
-// sharded step.
+// Throws InputError, naming `file`, where a sharded step cannot have the scenario's workload, step
+// or batch_norm.
 void check_shardable(const std::string& file, const Scenario& scenario);
 
-// Throws InputError where the groups, at `place`, the section sync, are none of the scenario's
-// workload, or its cluster, its step or its batch_norm are not for a sharded step. Precondition
-// (asserted): the scenario shards.
+// The same for the cluster, and for the groups named in the section sync at `place`, which must be
+// the workload's. Precondition (asserted): the scenario shards.
 void check_sharding(const JsonPlace& place, const Scenario& scenario);
 
 }  // namespace bucketwise

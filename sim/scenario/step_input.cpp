@@ -20,9 +20,9 @@
 namespace bucketwise {
 namespace {
 
-// What an optimizer does to each parameter. Fused, SGD reads parameter and gradient and writes the
-// parameter; momentum and Adam's two moments are each read and written besides. Each of its
-// operations on its own writes what the next one reads.
+// Memory traffic of an optimizer per parameter. Fused SGD reads parameter and gradient and writes
+// the parameter; momentum and Adam's two moments are each read and written as well. Unfused, each
+// operation writes the input of the next one.
 struct OptimizerWork {
     std::int64_t fused_elements = 0;  // read + written
     std::int64_t elements = 0;        // the same, operation by operation
@@ -151,7 +151,7 @@ Workload timed_workload(const GradientWorkload& workload, BatchNormSync /*batch_
     return result;
 }
 
-// What collectives and computing cost each other on GPUs where nobody measured it.
+// Sets assumed slowdowns of collectives and computing on GPUs, where nobody measured them.
 void assume_interference(const Device* device, StepInput& input) {
     if (!lacks_interference(input.link) || input.workload.host_is_device ||
         input.group.ranks == 1) {
@@ -200,8 +200,8 @@ std::int64_t ranks_of_a_node(const Scenario& scenario) {
     return std::min(per_node, scenario.group.ranks);
 }
 
-// What connects ranks of equal place in each group: their part of what their nodes' adapters carry,
-// as all groups' replicas reduce at the same time. Throws InputError where that cannot be had.
+// Connects ranks of equal place in each group, with their part of their nodes' adapters, as all
+// groups' replicas reduce at the same time. Throws InputError where there is no such link.
 void set_replicas(const Scenario& scenario, const RankGroup& shards, ShardedInput& input) {
     Replicas& replicas = input.replicas;
     StepInput& step = input.step;

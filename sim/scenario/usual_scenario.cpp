@@ -78,7 +78,7 @@ void add_nodes(const FileReader& read_file, Json& document) {
     }
 }
 
-// What no option said: the values of `usual` that are still there.
+// Values of `usual` that no option changed.
 std::string assumed_in(const Json& usual, const std::set<std::string>& said, const Json& document) {
     std::string assumed;
     for (const char* pointer : {"/workload/batch", "/workload/sequence_length", "/workload/dtype",
@@ -108,7 +108,7 @@ Json usual_scenario(const std::string& model, const NamedParts& named) {
     if (is_transformer) {
         workload["sequence_length"] = input.sequence_length;
     }
-    // Of a number type that was asked for, products go by it; float32 is what is assumed anyway.
+    // A number type that was asked for also rules products; float32 is the assumption anyway.
     if (named.dtype.empty() || named.dtype == "float32") {
         workload["arithmetic"] = arithmetic_for(model, device);
     }

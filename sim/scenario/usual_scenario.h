@@ -1,7 +1,7 @@
 // The scenario that a model's name alone means: "resnet50".
 //
-// Whoever types a name says nothing of batch, arithmetic, GPU and link. What is usual is assumed,
-// and what was is stated as a caveat, so that nobody takes the times for measured.
+// Whoever types a name says nothing of batch, arithmetic, GPU and link. Usual values are assumed,
+// and stated as a caveat, so that nobody takes the times for measured.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace bucketwise {
 
-// What is named beside the model; empty: nothing.
+// Parts named beside the model; empty: not named.
 struct NamedParts {
     std::optional<std::int64_t> ranks = {};
     std::string device = {};

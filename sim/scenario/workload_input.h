@@ -1,18 +1,16 @@
 // Reading the section workload of a scenario: a model, or gradients and operations one by one.
 #pragma once
 
-#include <cstddef>
 #include <variant>
 
-#include "sim/base/json_input.h"
+#include "sim/base/json_table.h"
 #include "sim/scenario/scenario.h"
 
 namespace bucketwise {
 
-constexpr std::size_t most_gradients = 100'000;  // generous for anything that exists
-
 // Throws InputError.
 std::variant<ModelWorkload, GradientWorkload> read_workload(const JsonPlace& place);
+JsonDescription workload_description();
 
 // Throws InputError where the times of operations at `place`, the workload, are not as many as the
 // model has operations. A synchronised BatchNorm has one operation more.

@@ -11,8 +11,8 @@ namespace {
 
 constexpr std::size_t longest_line = 2000;
 
-// What makes a list of a line, "- ", "+ " or "1. ", or a rule, "---" (CommonMark, sections 4.1 and
-// 5.2). 0: nothing does.
+// Length of a mark that makes a line a list, "- ", "+ " or "1. ", or a rule, "---" (CommonMark,
+// sections 4.1 and 5.2). 0: no mark.
 std::size_t list_mark_length(std::string_view text) {
     const std::size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
     const std::string_view marks = digits == 0 ? "-+" : ".)";
@@ -28,8 +28,7 @@ std::string_view without_blanks(std::string_view text) {
     return text.substr(0, text.find_last_not_of(blanks) + 1);
 }
 
-// What XML has no place for, not even as an escape: U+FFFE and U+FFFF, the bytes of which are
-// these.
+// XML has no place for U+FFFE and U+FFFF, not even as an escape. These are their bytes.
 bool is_no_character(std::string_view text) {
     return text.starts_with("\xef\xbf\xbe") || text.starts_with("\xef\xbf\xbf");
 }

@@ -462,7 +462,7 @@ def enums_and_ranges_agree(schemas, binary, readme):
                 fail(f"{place}: the schema says {node['type']}, the parser {message}")
                 continue
             own = (node.get("exclusiveMinimum", node["minimum"]), node["maximum"])
-            ranges.setdefault((pointer[-1], node["description"]), [own, set()])[1].add(
+            ranges.setdefault((pointer if isinstance(pointer[-1], int) else pointer[-1], node.get("description")), [own, set()])[1].add(
                 (float(found[2]), float(found[3])))
         elif node["type"] == "boolean" and "true or false" not in message:
             fail(f"{place}: the schema says true or false, the parser {message}")

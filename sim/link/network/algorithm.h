@@ -1,4 +1,4 @@
-// Which collective, and by which algorithm it is carried out.
+// Collectives and their algorithms.
 #pragma once
 
 #include <cstdint>

@@ -74,7 +74,7 @@ class EventQueue {
         return lanes_[best].pop();
     }
 
-    // What the events take that it can hold without asking for more memory.
+    // Memory of the events that it can hold without asking for more.
     [[nodiscard]] std::size_t capacity_bytes() const {
         std::size_t events = rest_.size();
         for (const Lane& lane : lanes_) {

@@ -109,8 +109,8 @@ Duration stretched_by(Duration time, double factor) {
     return duration_from_us(std::min(to_us(time) * factor, to_us(longest_duration)));
 }
 
-// A ring's latency stays what it is where its bytes no longer suffer. What NVLSTree suffers beyond
-// the others does not grow with the nodes: one log of two has it.
+// A ring's latency stays what it is where its bytes no longer suffer. NVLSTree's extra
+// slowdown does not grow with the nodes: one log of two has it.
 Duration between_nodes(const NcclEstimate& expected, Bytes bytes, const NcclMachine& machine) {
     const double network = machine.settings.clock.network;
     const double factor = std::max(on_nodes(network, machine.nodes), least_factor);

@@ -19,14 +19,14 @@
 
 namespace bucketwise {
 
-// How long what NCCL expects of a collective takes, by the machine's clock. CollNet's pairs are
-// left as they are, for want of measurements.
+// Turns NCCL's expected time into the machine's clock. CollNet's pairs stay unchanged, for want of
+// measurements.
 Duration nccl_clock_time(const NcclEstimate& expected, Bytes bytes, const NcclMachine& machine);
 
-// What a collective takes: of the pairs that NCCL expects to be the fastest or within 15 % of that,
-// the mean, by how near they are, as what it knows of a machine is not known that well. So that a
-// time does not jump with the size. With all factors 1, and of broadcasts, for want of
-// measurements, what NCCL expects.
+// Time of a collective: the mean over the pairs that NCCL expects to be the fastest or within 15 %
+// of it, weighted by how near they are. NCCL's knowledge of a machine is not more exact than that,
+// and the time does not jump with the size. With all factors 1, and for broadcasts, for want of
+// measurements, the time that NCCL expects.
 Duration nccl_time(CollectiveKind kind, Bytes bytes, std::int64_t ranks,
                    const RegularTopology& topology, const NcclSettings& settings);
 

@@ -135,7 +135,7 @@ constexpr std::array<Since<ByGeneration>, 3> tree_limits{{
     {v2_27, {volta_tree, ampere_tree, hopper_tree, {77.4, 82.8, 72}}},
     {v2_28, {volta_tree, ampere_tree, hopper_tree, {70, 42.8, 24}}},
 }};
-// perChMaxNVLSTreeBws, from 2.28 on. That of 2.28.9.
+// perChMaxNVLSTreeBws, from 2.28 on, as in 2.28.9.
 constexpr std::array<Since<ByGeneration>, 2> nvls_tree_limits{{
     {v2_28, {volta_tree, ampere_tree, {0, 57.7, 45.5}, {0, 96, 43.8}}},
     {v2_30, {volta_tree, ampere_tree, {0, 57.7, 45.5}, {0, 96, 80}}},

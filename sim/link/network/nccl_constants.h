@@ -12,7 +12,7 @@
 
 namespace bucketwise {
 
-// In the order in which NCCL looks at them: of equals it takes the first.
+// NCCL looks at them in this order: among equals it takes the first.
 enum class NcclAlgorithm : std::uint8_t {
     tree,
     ring,
@@ -58,7 +58,7 @@ double nccl_nvls_efficiency(GpuGeneration generation);
 double nccl_tree_share(NcclVersion version, NcclAlgorithm algorithm, NcclProtocol protocol,
                        Bytes bytes);
 
-// What posting to the network costs a host, in us.
+// Host time to post to the network, in us.
 double nccl_post_us(HostCpu cpu);
 
 // The fastest channel that the search tries, in GB/s.

@@ -1,7 +1,8 @@
-// What NCCL's cost model looks at: what it knows of the ranks, and what its search for channels
-// (ncclTopoCompute) found. The search itself is not run: for each algorithm we take what it would
-// find where every GPU reaches every other, and each NIC serves the same number of neighbouring
-// GPUs. Its bandwidths come in steps (of 40, 30, 24 GB/s and so on); ours are the topology's.
+// The inputs of NCCL's cost model: its knowledge of the ranks, and the result of its search for
+// channels (ncclTopoCompute). The search itself is not run: for each algorithm we take what it
+// would find where every GPU reaches every other, and each NIC serves the same number of
+// neighbouring GPUs. Its bandwidths come in steps (of 40, 30, 24 GB/s and so on); ours are the
+// topology's.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Which algorithm and protocol NCCL would choose for a collective, and what it expects of it: its
+// The algorithm and protocol that NCCL would choose for a collective, and the time it expects: its
 // own cost model, by version (src/graph/tuning.cc: ncclTopoTuneModel and ncclTopoGetAlgoTime). It
 // estimates every pair as latency + bytes / bandwidth and takes the least.
 //
@@ -22,6 +22,16 @@
 
 namespace bucketwise {
 
+constexpr bool scatters(CollectiveKind kind) {
+    return kind == CollectiveKind::all_gather || kind == CollectiveKind::reduce_scatter;
+}
+constexpr bool is_collnet(NcclAlgorithm algorithm) {
+    return algorithm == NcclAlgorithm::collnet_direct || algorithm == NcclAlgorithm::collnet_chain;
+}
+constexpr bool is_nvls(NcclAlgorithm algorithm) {
+    return algorithm == NcclAlgorithm::nvls || algorithm == NcclAlgorithm::nvls_tree;
+}
+
 struct NcclEstimate {
     NcclAlgorithm algorithm = NcclAlgorithm::ring;
     NcclProtocol protocol = NcclProtocol::simple;
@@ -37,7 +47,7 @@ std::vector<NcclEstimate> nccl_estimates(CollectiveKind kind, Bytes bytes, std::
                                          const RegularTopology& topology,
                                          const NcclSettings& settings);
 
-// The same in NCCL's order, into `pairs`, of which they are a part.
+// The same in NCCL's order, written into `pairs`. Returns the part in use.
 using NcclPairs =
     std::array<NcclEstimate, every<NcclAlgorithm>.size() * every<NcclProtocol>.size()>;
 std::span<const NcclEstimate> nccl_estimates(CollectiveKind kind, Bytes bytes,
@@ -47,8 +57,8 @@ std::span<const NcclEstimate> nccl_estimates(CollectiveKind kind, Bytes bytes,
 NcclEstimate nccl_choice(CollectiveKind kind, Bytes bytes, std::int64_t ranks,
                          const RegularTopology& topology, const NcclSettings& settings);
 
-// What a collective takes of a GPU while it runs: thread blocks, one a channel, and threads of
-// each. Small messages use fewer channels than there are (src/enqueue.cc: topoGetAlgoInfo, and
+// Use of a GPU by a collective while it runs: thread blocks, one a channel, and threads of each.
+// Small messages use fewer channels than there are (src/enqueue.cc: topoGetAlgoInfo, and
 // from 2.22 on scheduleCollTasksToPlan, of one collective of float32 alone).
 struct NcclBlocks {
     std::int64_t blocks = 1;

@@ -192,8 +192,8 @@ Network::Network(const Topology& topology, std::int64_t ranks)
 }
 
 // Links: up and down of every GPU; up and down of every NIC; up and down of every group of every
-// tier but the outermost; one way round the sites and the other. Of two links that belong together
-// the first one carries the latency of both.
+// tier but the outermost; one way round the sites and the other. The first of two links that belong
+// together carries the latency of both.
 void Network::build_regular() {
     const RegularTopology& topology = *topology_.regular;
     nodes_ = divided(ranks_, topology.node.gpus);

@@ -64,7 +64,7 @@ struct TopologyFault {
     std::string got;
 };
 
-// None: every rank has a place, and a way to every other.
+// Empty: every rank has a place, and a way to every other.
 std::optional<TopologyFault> check_places(const Topology& topology, std::int64_t ranks);
 
 }  // namespace bucketwise

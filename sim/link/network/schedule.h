@@ -19,7 +19,7 @@
 
 namespace bucketwise {
 
-// What a schedule is made for.
+// The input of a schedule.
 struct ScheduleRequest {
     CollectiveKind kind = CollectiveKind::all_reduce;  // not broadcast
     Algorithm algorithm = Algorithm::ring;
@@ -27,7 +27,7 @@ struct ScheduleRequest {
     std::int64_t ranks = 1;
     // How many ranks, or groups of the level below, each level groups; their product is the number
     // of ranks. Hierarchical: a ring on each level. Trees: a chain on the first, trees of its heads
-    // on the others. None: one level for all, of a ring or a tree.
+    // on the others. Empty: one level for all, of a ring or a tree.
     std::vector<std::int64_t> levels = {};
     std::int64_t chunks = 1;  // that follow one another through the collective
     // Rings: only so many ranks act, each for all that are a multiple of it away; 0: all. The

@@ -37,7 +37,7 @@ enum class GpuGeneration : std::uint8_t { volta, ampere, hopper, blackwell };
 template <>
 inline constexpr auto names_of<GpuGeneration> = names("volta", "ampere", "hopper", "blackwell");
 
-// Of each the last release: 2.18.5, 2.20.5, 2.23.4, 2.27.7, 2.28.9, 2.30.7.
+// The last release of each: 2.18.5, 2.20.5, 2.23.4, 2.27.7, 2.28.9, 2.30.7.
 enum class NcclVersion : std::uint8_t { v2_18, v2_20, v2_23, v2_27, v2_28, v2_30 };
 
 template <>
@@ -49,7 +49,7 @@ template <>
 inline constexpr auto names_of<HostCpu> = names("intel", "amd", "arm", "power");
 
 // How much longer collectives take than NCCL's model expects, which is made to choose among
-// algorithms and not to tell the time. What they are of: sim/link/network/nccl_clock.h.
+// algorithms and not to tell the time. Their meaning: sim/link/network/nccl_clock.h.
 struct NcclClock {
     double ring_ll = 0.45;
     double nvls = 1.5;
@@ -57,7 +57,7 @@ struct NcclClock {
     bool operator==(const NcclClock&) const = default;
 };
 
-// What NCCL's cost model knows of a machine besides.
+// Further inputs of NCCL's cost model.
 struct NcclSettings {
     GpuGeneration generation = GpuGeneration::hopper;
     std::int64_t channels = 24;  // that a collective may use, each a thread block
@@ -75,7 +75,7 @@ constexpr std::int64_t first_capability(GpuGeneration generation) {
     return first[static_cast<std::size_t>(generation)];
 }
 
-// What a GPU's data cross to its NIC, in NCCL's words (src/graph/topo.h): PCIe switches alone; the
+// The way of a GPU's data to its NIC, in NCCL's words (src/graph/topo.h): PCIe switches alone; the
 // GPU's own link to its CPU (NVLink-C2C), and PCIe from there; the CPU's PCIe host bridge.
 enum class NicPath : std::uint8_t { pxb, p2c, phb };
 

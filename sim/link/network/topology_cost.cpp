@@ -214,7 +214,7 @@ std::vector<TopologyLevel> levels_of(const RegularTopology& topology, std::int64
     const auto add = [&](std::int64_t size) {
         levels.push_back({size * per_node, latency, each_of_nics(),
                           per(nics.bandwidth, nic_count * left * static_cast<double>(below))});
-        // What goes through a node's own fabric besides is never narrower in a sound machine.
+        // Other traffic through a node's own fabric is never narrower in a sound machine.
         below = size;
     };
     for (const TierTopology& tier : topology.tiers) {

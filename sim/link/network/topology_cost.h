@@ -1,4 +1,4 @@
-// What a collective costs on a regular topology, in closed form, and message by message where no
+// Cost of a collective on a regular topology, in closed form, and message by message where no
 // closed form holds.
 #pragma once
 
@@ -18,9 +18,9 @@ namespace bucketwise {
 struct TopologyLevel {
     std::int64_t size = 1;  // ranks of one of its groups
     Duration latency{0};    // from rank to rank across it
-    // What one rank gets where all ranks of a group send across it at once.
+    // Share of one rank where all ranks of a group send across it at once.
     BytesPerSecond each;
-    // What one group gets where it alone sends to its neighbour, over all its NICs or uplinks.
+    // Share of one group that alone sends to its neighbour, over all its NICs or uplinks.
     BytesPerSecond group;
     bool operator==(const TopologyLevel&) const = default;
 };
@@ -64,19 +64,18 @@ ScheduleRequest schedule_on(CollectiveKind kind, Algorithm algorithm, Bytes byte
 // Messages of the collective, those included that stay on their rank.
 std::uint64_t messages_of(const ScheduleRequest& request);
 
-// Why it has too many messages to be simulated by them; the pointer is below the link. None: it has
-// not.
+// Why it has too many messages to be simulated by them; the pointer is below the link. Empty: it
+// has not.
 std::optional<TopologyFault> check_messages(const ScheduleRequest& request);
 
 // Why no algorithm with a ring on each level can run on this topology, as a level's last group is
-// not full; the pointer is below the link. None: it can.
+// not full; the pointer is below the link. Empty: it can.
 std::optional<TopologyFault> check_levels(const RegularTopology& topology, std::int64_t ranks);
 
-// How many flows may be shared out anew in one simulated collective, each as often as it is: a
-// second's work.
+// Most recomputed shares of flows in one simulated collective: a second's work.
 constexpr std::uint64_t most_sharing = 20'000'000;
 
-// What is wrong where that is not enough.
+// The fault of a collective beyond most_sharing.
 TopologyFault too_much_sharing();
 
 }  // namespace bucketwise

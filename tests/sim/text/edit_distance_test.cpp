@@ -1,4 +1,4 @@
-#include "sim/base/edit_distance.h"
+#include "sim/text/edit_distance.h"
 
 #include <array>
 #include <string_view>

@@ -38,7 +38,7 @@ inline std::string_view nearest_name(std::string_view text,
         }
         return lowered;
     };
-    // Of numbers and versions none is a slip of another.
+    // Numbers and versions are no slips of one another.
     const bool has_letter = std::ranges::any_of(
         text, [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); });
     if (!has_letter || text.size() > longest) {
