@@ -69,13 +69,13 @@ WireCost recursive_halving_doubling(CollectiveKind kind, std::int64_t p) {
 // Double binary tree (Sanders, Speck and Traeff 2009, "Two-tree algorithms for full bandwidth
 // broadcast, reduction and scan"; NCCL's Tree). Each of two complementary trees reduces and
 // broadcasts half of the buffer, pipelined; a rank is an inner node of at most one of them. NCCL
-// has no tree for all-gather and reduce-scatter and runs its ring there; so do we.
+// has no tree for all-gather and reduce-scatter and runs its ring there; so does the simulator.
 // clang-format off
 //   steps: all-reduce 2 ceil(log2 p); broadcast ceil(log2 p); others as the ring
 //   bytes on the wire: all-reduce 2n (up n/2 twice, down n/2 to two children); broadcast n;
 //                      others as the ring
-//   messages: one in each step up, two in each step down, of which the second reaches the deeper
-//             child; others as the ring
+//   messages: one in each step up, two in each step down, the second to the deeper child;
+//             others as the ring
 // clang-format on
 WireCost double_binary_tree(CollectiveKind kind, std::int64_t p) {
     if (kind == CollectiveKind::all_reduce) {
