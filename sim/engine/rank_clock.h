@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "sim/base/invariant.h"
-#include "sim/engine/engine.h"
+#include "sim/engine/rank_progress.h"
 
 namespace bucketwise {
 
