@@ -60,11 +60,11 @@ TEST_CASE("predict shows the step at both ends of a device's range, where nothin
     REQUIRE(json["device_preset"]["ends"].size() == 2);
     CHECK(json["device_preset"]["ends"][0]["best"]["step_ms"] > json["best"]["step_ms"]);
     CHECK(json["device_preset"]["ends"][1]["best"]["step_ms"] < json["best"]["step_ms"]);
-    CHECK(answer_to({"predict", scenario}).output.find("H200 is a preset, a prior") !=
+    CHECK(answer_to({"predict", scenario}).output.find("H200 is a preset, not a measurement") !=
           std::string::npos);
     CHECK(answer_to({"predict", scenario, "--set",
                      R"(/workload/device={"preset": "H200", "name": "mine"})"})
-              .output.find("mine is made of a preset, a prior") != std::string::npos);
+              .output.find("mine is made of a preset, not a measurement") != std::string::npos);
     CHECK_FALSE(json_answer_to({"predict", scenario, "--set", "/workload/forward_ms=10", "--set",
                                 "/workload/backward_ms=20", "--json", "-"})
                     .contains("device_preset"));
