@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <iterator>
 #include <map>
 #include <set>
@@ -111,12 +112,18 @@ class TraceIndex {
     }
 
     [[nodiscard]] const ProfilerTrace& trace() const { return trace_; }
-    // Events that begin between two times.
-    [[nodiscard]] auto events_in(std::int64_t begin_ns, std::int64_t end_ns) const {
+    // Events that begin between two times. Clang 14 does not compile std::ranges::subrange of GCC
+    // 12's library.
+    struct Events {
+        std::deque<TraceEvent>::const_iterator first, last;
+        [[nodiscard]] auto begin() const { return first; }
+        [[nodiscard]] auto end() const { return last; }
+    };
+    [[nodiscard]] Events events_in(std::int64_t begin_ns, std::int64_t end_ns) const {
         const auto at = [&](std::int64_t ns) {
             return std::ranges::lower_bound(trace_.events, ns, {}, &TraceEvent::begin_ns);
         };
-        return std::ranges::subrange(at(begin_ns), at(std::max(begin_ns, end_ns)));
+        return {at(begin_ns), at(std::max(begin_ns, end_ns))};
     }
     [[nodiscard]] bool is_training_thread(std::int32_t thread) const {
         return threads_.count(thread) != 0;
@@ -133,9 +140,8 @@ class TraceIndex {
         if (launch.correlation < 0) {
             return {};
         }
-        const auto found =
-            std::ranges::equal_range(launched_, launch.correlation, {}, correlation());
-        return {found.begin(), found.end()};
+        return {std::ranges::lower_bound(launched_, launch.correlation, {}, correlation()),
+                std::ranges::upper_bound(launched_, launch.correlation, {}, correlation())};
     }
     // The outermost of what a trace has of a collective.
     [[nodiscard]] bool is_collective_root(TraceEventKind kind) const {
@@ -259,9 +265,11 @@ class TraceIndex {
 
     // The last one of its correlation; null: none.
     [[nodiscard]] const TraceEvent* launch_of(const TraceEvent& event) const {
-        const auto found =
-            std::ranges::equal_range(launches_, event.correlation, {}, correlation());
-        return found.empty() ? nullptr : &trace_.events[found.back()];
+        const auto after =
+            std::ranges::upper_bound(launches_, event.correlation, {}, correlation());
+        const bool found = after != launches_.begin() &&
+                           trace_.events[*std::prev(after)].correlation == event.correlation;
+        return found ? &trace_.events[*std::prev(after)] : nullptr;
     }
 
     void measure_device_times() {
