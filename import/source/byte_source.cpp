@@ -1,5 +1,6 @@
 #include "import/source/byte_source.h"
 
+#include <exception>
 #include <future>
 #include <memory>
 #include <utility>
@@ -11,6 +12,7 @@ struct Ahead {
     ByteSource source;
     std::string block = {};  // given out up to `at`
     std::size_t at = 0;
+    std::exception_ptr failure = {};     // of the source, thrown once the bytes before it are read
     std::future<std::string> next = {};  // last, as it uses the source
 
     std::size_t read(char* buffer, std::size_t size) {
@@ -29,11 +31,26 @@ struct Ahead {
         return count;
     }
 
+    // Fills a block, as a source may give few bytes at a time.
     void start() {
         next = std::async(std::launch::async, [this] {
+            if (failure) {
+                std::rethrow_exception(failure);
+            }
             constexpr std::size_t block_bytes = std::size_t{1} << 20;
             std::string bytes(block_bytes, '\0');
-            bytes.resize(source(bytes.data(), bytes.size()));
+            std::size_t have = 0;
+            try {
+                for (std::size_t got = 1; got > 0 && have < bytes.size(); have += got) {
+                    got = source(bytes.data() + have, bytes.size() - have);
+                }
+            } catch (...) {
+                failure = std::current_exception();
+                if (have == 0) {
+                    throw;
+                }
+            }
+            bytes.resize(have);
             return bytes;
         });
     }
