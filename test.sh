@@ -167,7 +167,7 @@ finish() {
 # Machines differ by five times in speed, and a run of CI that takes too long is lost. So ci measures this machine, by a
 # loop first and by what release then took, and starts no stage of the rest that would end too late.
 usual_loop_ms=900  # for timed_loop on the usual machine: two cores, AMD EPYC
-declare -A usual_seconds=([release]=330 [tidy]=200 [hostile]=70 [wheel]=180 [tsan]=150 [fuzz]=220 [asan]=330)
+declare -A usual_seconds=([release]=420 [tidy]=450 [hostile]=70 [wheel]=240 [tsan]=200 [fuzz]=300 [asan]=500)
 usual_limit_seconds=$((20 * 60))
 longest_limit_seconds=$((45 * 60))
 

@@ -17,7 +17,7 @@ class JsonValue : public simdjson::simdjson_result<simdjson::dom::element> {
   public:
     using Result = simdjson::simdjson_result<simdjson::dom::element>;
     // Converts, as each value is one. NOLINTNEXTLINE(google-explicit-constructor)
-    JsonValue(simdjson::dom::element value) : Result(std::move(value)) {}
+    JsonValue(simdjson::dom::element value) : Result(simdjson::dom::element(value)) {}
     // NOLINTNEXTLINE(google-explicit-constructor)
     JsonValue(Result value) : Result(std::move(value)) {}
 };

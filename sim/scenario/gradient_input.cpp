@@ -71,7 +71,7 @@ GradientReadiness read_gradient(const JsonPlace& place, bool listed) {
 }
 
 GradientReadiness read_gradient_readiness(const JsonPlace& place, Duration backward) {
-    const GradientReadiness entry = read_gradient(place, false);
+    GradientReadiness entry = read_gradient(place, false);
     if (entry.ready > backward) {
         gradient_keys(false)
             .open(place)
