@@ -326,7 +326,7 @@ ModelChoice read_model(const JsonPlace& place) {
 JsonDescription model_description() {
     const std::vector<const ObjectText*> shapes{&transformer_keys().text(), &vit_keys().text(),
                                                 &mlp_keys().text()};
-    Json one_of{as::names_schema(model_names())};
+    Json one_of = Json::array({as::names_schema(model_names())});
     for (const ObjectText* shape : shapes) {
         one_of.push_back(schema_of(*shape));
     }
