@@ -9,7 +9,7 @@
 #   ci          (nothing), then what of the rest fits into the time that this machine is given
 #   STAGE       only these, in this order, of: format release wheel hostile asan_some asan tsan fuzz_build tidy fuzz
 #               wheel makes the wheel and tries it, beside what release builds; hostile runs the program of release on
-#               files and options changed by a seeded generator; tidy reads the sources of release and fuzz_build; fuzz
+#               files and options changed by a seeded generator; tidy reads the sources of release and of the fuzzers; fuzz
 #               runs what fuzz_build builds
 #   FUZZ_SECONDS   duration of each fuzzer and of hostile (default 60; 0: only the seeds)
 set -euo pipefail
@@ -110,7 +110,10 @@ fuzz_build() {
     cmake --build --preset fuzz --target fuzzers
 }
 
-tidy() { tools/run_tidy.py build/release build/fuzz; }
+tidy() {
+    configure_clang fuzz  # for its list of sources
+    tools/run_tidy.py build/release build/fuzz
+}
 
 fuzzers=(scenario_fuzzer measurement_fuzzer nccl_tests_fuzzer kineto_fuzzer nsys_fuzzer flight_recorder_fuzzer chakra_fuzzer)
 
@@ -167,7 +170,7 @@ finish() {
 # Machines differ by five times in speed, and a run of CI that takes too long is lost. So ci measures this machine, by a
 # loop first and by what release then took, and starts no stage of the rest that would end too late.
 usual_loop_ms=900  # for timed_loop on the usual machine: two cores, AMD EPYC
-declare -A usual_seconds=([release]=420 [tidy]=450 [hostile]=70 [wheel]=240 [tsan]=200 [fuzz]=300 [asan]=500)
+declare -A usual_seconds=([release]=420 [tidy]=450 [hostile]=70 [wheel]=480 [tsan]=300 [fuzz]=400 [asan]=600)
 usual_limit_seconds=$((20 * 60))
 longest_limit_seconds=$((45 * 60))
 
@@ -203,9 +206,7 @@ run_rest() {
             echo "${report[-1]}"
             continue
         fi
-        if [[ $stage == tidy || $stage == fuzz ]] && [[ ! -f build/fuzz/build.ninja ]]; then
-            run fuzz_build
-        fi
+        [[ $stage != fuzz ]] || run fuzz_build
         [[ $stage == fuzz && "${failed[*]-}" == *fuzz_build* ]] || run "$stage"
     done
 }
