@@ -48,7 +48,7 @@ def walk(value, pointer):
         print(pointer, json.dumps(value))
 
 text = sys.stdin.read()
-walk(json.loads(text) if text.startswith("{") else "refused", "")'
+walk(json.loads(text) if text.startswith("{") else text.strip(), "")'
 }
 
 compared=0
@@ -61,7 +61,7 @@ for scenario in scenarios/*.json; do
             if [[ $which == earlier ]]; then binary=build/cli/bucketwise; fi
             # A refusal is compared too, with its exit code.
             # shellcheck disable=SC2086
-            { "$binary" predict "$scenario" $form --json - 2> /dev/null || echo "exit code $?"; } |
+            { "$binary" predict "$scenario" $form --json - 2> /dev/null || echo "exit_code=$?"; } |
                 values > "$folder/$which"
         done
         compared=$((compared + 1))
