@@ -33,8 +33,11 @@ std::string type_of(const KeyText& key) {
 
 // Without code marks and the addresses of links.
 std::string plain(std::string_view markdown) {
-    static const std::regex links("\\[([^\\]]*)\\]\\([^)]*\\)");
-    std::string text = std::regex_replace(std::string(markdown), links, "$1");
+    std::string text(markdown);
+    if (text.find("](") != std::string::npos) {  // few have links, and a regex is slow
+        static const std::regex links("\\[([^\\]]*)\\]\\([^)]*\\)");
+        text = std::regex_replace(text, links, "$1");
+    }
     std::erase(text, '`');
     return text;
 }
