@@ -148,6 +148,7 @@ Program copying_program(const Scenario& scenario, StepInput input, bool on_host)
     if (scenario.sharding) {
         ShardedInput sharded = sharded_input(scenario);
         input.group = sharded.step.group;
+        input.replicas = sharded.step.replicas;
         input.workload.host_is_device = on_host;
         input.copy_fixed = Duration{0};
         sharded.step = std::move(input);

@@ -130,9 +130,9 @@ double StepBeforeClosing::sum_over_parts(double (*seconds_of)(const Program&)) c
     return seconds;
 }
 
-void StepBeforeClosing::set_costs(const RankGroup& group, const LinkParameters& link) {
+void StepBeforeClosing::set_costs(const StepInput& input) {
     for (Program* part : {&opening_, &first_micro_step_, &micro_step_, &last_forward_}) {
-        set_collective_costs(*part, group, link);
+        set_collective_costs(*part, input);
     }
     check_length(longest_possible_seconds());
 }

@@ -35,7 +35,7 @@ class StepBeforeClosing {
                       Program following, std::int64_t micro_steps);
 
     // Changes the costs of collectives.
-    void set_costs(const RankGroup& group, const LinkParameters& link);
+    void set_costs(const StepInput& input);
 
     // With `change` applied to each program in order, and other classes. Does not check the length
     // again.

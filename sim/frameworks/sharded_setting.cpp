@@ -73,7 +73,7 @@ std::string torch_dtype(DType dtype) {
 std::string arguments(const ShardedInput& input) {
     const ShardingRequest& request = input.request;
     std::string text;
-    if (input.replicas.group.ranks > 1) {
+    if (input.step.replicas.group.ranks > 1) {
         text += ", mesh=mesh";
     }
     if (request.parameter_dtype || request.reduce_dtype) {
@@ -91,12 +91,12 @@ std::string reshard_argument(const ShardingRequest& request) {
 
 void add_preparations(const ShardedInput& input, Lines& lines) {
     const ShardingRequest& request = input.request;
-    if (input.replicas.group.ranks > 1) {
+    if (input.step.replicas.group.ranks > 1) {
         lines.push_back(
             fmt::format("mesh = init_device_mesh(\"{}\", ({}, {}), "
                         "mesh_dim_names=(\"replicate\", \"shard\"))",
                         input.step.workload.host_is_device ? "cpu" : "cuda",
-                        input.replicas.group.ranks, input.step.group.ranks));
+                        input.step.replicas.group.ranks, input.step.group.ranks));
     }
     Lines dtypes;
     if (request.parameter_dtype) {
@@ -222,7 +222,7 @@ ShardedSetting torchtitan(const ShardedInput& input) {
     const ShardingRequest& request = input.request;
     ShardedSetting setting{"torchtitan", {}};
     setting.lines = {"[parallelism]",
-                     fmt::format("data_parallel_replicate_degree = {}", input.replicas.group.ranks),
+                     fmt::format("data_parallel_replicate_degree = {}", input.step.replicas.group.ranks),
                      fmt::format("data_parallel_shard_degree = {}", input.step.group.ranks),
                      fmt::format("fsdp_reshard_after_forward = \"{}\"",
                                  request.reshard_after_forward ? "always" : "never")};
@@ -263,7 +263,7 @@ std::vector<ShardedSetting> sharded_settings(const ShardedInput& input) {
     // Wrappers make a group of each block of a class.
     if (input.request.groups.empty() && input.request.layers_per_group == 1) {
         settings.push_back(torchtitan(input));
-        if (input.replicas.group.ranks == 1) {
+        if (input.step.replicas.group.ranks == 1) {
             settings.push_back(accelerate(input));
         }
     }

@@ -274,7 +274,7 @@ ShardedPrediction predict_sharded(const Scenario& scenario, const ShardedInput& 
             "are "
             "tried, with the scenario's own prefetching");
     }
-    if (input.request.strategy == ShardedStrategy::hsdp && input.replicas.group.ranks == 1) {
+    if (input.request.strategy == ShardedStrategy::hsdp && input.step.replicas.group.ranks == 1) {
         prediction.notes.emplace_back(
             "all ranks share parameters: there are no replicas, and hsdp is fsdp");
     }

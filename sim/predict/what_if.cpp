@@ -152,8 +152,8 @@ bool PlannedStep::fits(const StepInput& input) const {
 }
 
 void PlannedStep::set_costs(const StepInput& input) {
-    before_.set_costs(input.group, input.link);
-    set_collective_costs(closing_, input.group, input.link);
+    before_.set_costs(input);
+    set_collective_costs(closing_, input);
     check_length();
 }
 

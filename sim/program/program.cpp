@@ -100,9 +100,20 @@ std::vector<Program> programs_of_classes(const Program& program,
     });
 }
 
-void set_collective_costs(Program& program, const RankGroup& group, const LinkParameters& link) {
+RankGroup StepInput::group_of(const Communicator& communicator) const {
+    RankGroup ranks = communicator.joins_replicas ? replicas.group : group;
+    if (communicator.ranks) {
+        ranks = {*communicator.ranks, std::min(*communicator.ranks, ranks.ranks_per_node)};
+    }
+    return ranks;
+}
+
+void set_collective_costs(Program& program, const StepInput& input) {
     for (Collective& collective : program.collectives) {
-        collective.time = collective_time(collective.kind, collective.bytes, group, link);
+        const LinkParameters& link = input.link_of(collective.communicator);
+        collective.time = collective_time(collective.kind, collective.bytes,
+                                          input.group_of(collective.communicator), link) +
+                          collective.copying;
         collective.interference = interference_for(collective.kind, link, collective.bytes);
     }
 }

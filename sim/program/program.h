@@ -87,6 +87,13 @@ struct StatisticsOf {
 enum class CommunicationStream : std::uint8_t { first, second };
 constexpr std::size_t communication_streams = 2;
 
+// The ranks of a collective, and their link: StepInput's, or those with the same shards.
+struct Communicator {
+    bool joins_replicas = false;
+    std::optional<std::int64_t> ranks = {};  // only so many of them, that keep more than a shard
+    bool operator==(const Communicator&) const = default;
+};
+
 struct Collective {
     CollectiveKind kind = CollectiveKind::all_reduce;
     std::optional<std::int32_t>
@@ -103,6 +110,8 @@ struct Collective {
     std::optional<std::int32_t> follows = {};
     // The index in ShardPlan::groups of the group whose parameters or gradients it moves.
     std::optional<std::int32_t> group = {};
+    Communicator communicator = {};
+    Duration copying{0};  // the part of `time` that copies on its stream take, not the link
     bool operator==(const Collective&) const = default;
 };
 
@@ -136,7 +145,15 @@ struct RankClass {
     bool operator==(const RankClass&) const = default;
 };
 
-// A step without its bucket plan.
+// Ranks with the same shards, for hsdp's all-reduces.
+struct Replicas {
+    RankGroup group;
+    LinkParameters link;
+    bool operator==(const Replicas&) const = default;
+};
+
+// A step without its bucket plan. In a sharded step, `group` and `link` are of the ranks that share
+// parameters.
 struct StepInput {
     Workload workload;
     RankGroup group;
@@ -146,7 +163,13 @@ struct StepInput {
     StepSettings step;
     std::optional<Variation> variation;
     std::vector<RankClass> classes = {};  // together all ranks; empty: equal ranks
+    Replicas replicas = {};               // one rank: none
     bool operator==(const StepInput&) const = default;
+
+    [[nodiscard]] RankGroup group_of(const Communicator& communicator) const;
+    [[nodiscard]] const LinkParameters& link_of(const Communicator& communicator) const {
+        return communicator.joins_replicas ? replicas.link : link;
+    }
 };
 
 // Whether a comm hook narrows the bucket.
@@ -200,8 +223,8 @@ Program on_slowest_rank(Program program, const std::vector<RankClass>& classes);
 std::vector<Program> programs_of_classes(const Program& program,
                                          const std::vector<RankClass>& classes);
 
-// Sets the costs of collectives on another link or among other ranks, which change nothing else.
-void set_collective_costs(Program& program, const RankGroup& group, const LinkParameters& link);
+// Sets the costs of collectives on other links or among other ranks, which change nothing else.
+void set_collective_costs(Program& program, const StepInput& input);
 
 // The step with a host that issues everything in no time.
 Program with_free_launches(Program program);

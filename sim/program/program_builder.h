@@ -428,11 +428,6 @@ class ProgramBuilder : public InstructionWriter {
         send(bucket, index);
     }
 
-    std::int32_t launch(CollectiveKind kind, Phase phase, Bytes bytes,
-                        std::optional<std::int32_t> bucket = {}) {
-        return InstructionWriter::launch(kind, phase, bytes, bucket, input_.group, input_.link);
-    }
-
     void broadcast_buffers() {
         for (std::size_t i = 0; i < workload_.buffer_groups.size(); ++i) {
             const BufferGroup& group = workload_.buffer_groups[i];

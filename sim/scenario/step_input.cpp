@@ -202,9 +202,8 @@ std::int64_t ranks_of_a_node(const Scenario& scenario) {
 
 // Connects ranks of equal place in each group, with their part of their nodes' adapters, as all
 // groups' replicas reduce at the same time. Throws InputError where there is no such link.
-void set_replicas(const Scenario& scenario, const RankGroup& shards, ShardedInput& input) {
-    Replicas& replicas = input.replicas;
-    StepInput& step = input.step;
+void set_replicas(const Scenario& scenario, const RankGroup& shards, StepInput& step) {
+    Replicas& replicas = step.replicas;
     replicas.group.ranks_per_node = 1;
     step.group = shards;
     replicas.link = step.link;
@@ -313,11 +312,11 @@ RankGroup shard_group_of(const Scenario& scenario) {
 }
 
 ShardedInput sharded_input(const Scenario& scenario) {
-    ShardedInput input{step_input(scenario), *scenario.sharding, {}};
+    ShardedInput input{step_input(scenario), *scenario.sharding};
     const RankGroup shards = shard_group_of(scenario);
-    input.replicas.group.ranks = scenario.group.ranks / shards.ranks;
-    if (input.replicas.group.ranks > 1) {
-        set_replicas(scenario, shards, input);
+    input.step.replicas.group.ranks = scenario.group.ranks / shards.ranks;
+    if (input.step.replicas.group.ranks > 1) {
+        set_replicas(scenario, shards, input.step);
     }
     return input;
 }

@@ -24,7 +24,6 @@ class FsdpBuilder : public ShardedWriter {
                 ShardedProgram& built)
         : ShardedWriter(input, plan, place, built),
           request_(input.request),
-          replicas_(input.replicas),
           groups_(plan.groups.size()) {}
 
     void micro_step() {
@@ -139,13 +138,9 @@ class FsdpBuilder : public ShardedWriter {
     }
 
     // Backward gathers among the fewer ranks to which forward resharded.
-    [[nodiscard]] RankGroup gathering_ranks(std::size_t index) const {
-        RankGroup ranks = input_.group;
-        if (phase_ == Phase::backward && request_.reshard_ranks && !plan_.groups[index].is_root()) {
-            ranks.ranks = *request_.reshard_ranks;
-            ranks.ranks_per_node = std::min(ranks.ranks, ranks.ranks_per_node);
-        }
-        return ranks;
+    [[nodiscard]] Communicator gathering_ranks(std::size_t index) const {
+        const bool fewer = phase_ == Phase::backward && !plan_.groups[index].is_root();
+        return {.ranks = fewer ? request_.reshard_ranks : std::nullopt};
     }
 
     void unshard(std::size_t index) {
@@ -177,8 +172,8 @@ class FsdpBuilder : public ShardedWriter {
     }
 
     std::int32_t launch_gather(std::size_t index) {
-        return launch(CollectiveKind::all_gather, plan_.groups[index].gathered(),
-                      gathering_ranks(index), input_.link, index);
+        return launch(CollectiveKind::all_gather, plan_.groups[index].gathered(), index,
+                      gathering_ranks(index));
     }
 
     // From a stream that waits for no computing, only for the last released copy out, and at first
@@ -324,15 +319,14 @@ class FsdpBuilder : public ShardedWriter {
         if (is_alone()) {
             add_copy(InstructionKind::copy_back, Phase::backward, subject, group.reduced());
         } else {
-            collective = launch(CollectiveKind::reduce_scatter, group.reduced(), input_.group,
-                                input_.link, index);
+            collective = launch(CollectiveKind::reduce_scatter, group.reduced(), index);
         }
         reductions_.push_back({index, collective});
         if (workload_.host_is_device && collective) {
             wait_in(Phase::backward, *collective);
         }
         last_reduction_ = collective;
-        if (replicas_.group.ranks > 1 && reduces(request_.all_reduce)) {
+        if (input_.replicas.group.ranks > 1 && reduces(request_.all_reduce)) {
             all_reduce(index, collective);
         }
         place_gradients(group, subject);
@@ -342,8 +336,8 @@ class FsdpBuilder : public ShardedWriter {
     void all_reduce(std::size_t index, std::optional<std::int32_t> follows) {
         const ShardGroup& group = plan_.groups[index];
         const std::int32_t collective =
-            launch(CollectiveKind::all_reduce, shard(group, group.reduced_dtype), replicas_.group,
-                   replicas_.link, index);
+            launch(CollectiveKind::all_reduce, shard(group, group.reduced_dtype), index,
+                   {.joins_replicas = true});
         if (workload_.host_is_device) {
             wait_in(Phase::backward, collective);
         } else {
@@ -398,7 +392,6 @@ class FsdpBuilder : public ShardedWriter {
     };
 
     const ShardingRequest& request_;
-    const Replicas& replicas_;
     std::vector<GroupState> groups_;
     std::vector<std::size_t> order_;            // groups, in the order forward left them
     std::optional<CopyOut> copied_out_;         // in forward, until the next group is entered

@@ -8,26 +8,15 @@
 
 #include "sim/base/names.h"
 #include "sim/base/units.h"
-#include "sim/link/collective.h"
-#include "sim/link/link.h"
 #include "sim/program/program.h"
 #include "sim/sharding/shard_plan.h"
 #include "sim/sharding/sharding.h"
 
 namespace bucketwise {
 
-// Ranks with the same shards, for hsdp's all-reduces.
-struct Replicas {
-    RankGroup group;
-    LinkParameters link;
-    bool operator==(const Replicas&) const = default;
-};
-
-// StepInput::group has the ranks that share parameters, StepInput::link their connection.
 struct ShardedInput {
     StepInput step;
     ShardingRequest request;
-    Replicas replicas;  // one rank: none
     bool operator==(const ShardedInput&) const = default;
 };
 

@@ -71,10 +71,10 @@ class ShardedWriter : public InstructionWriter {
         }
     }
 
-    std::int32_t launch(CollectiveKind kind, Bytes bytes, const RankGroup& ranks,
-                        const LinkParameters& link, std::optional<std::size_t> group) {
+    std::int32_t launch(CollectiveKind kind, Bytes bytes, std::optional<std::size_t> group,
+                        const Communicator& communicator = {}) {
         const std::int32_t index =
-            InstructionWriter::launch(kind, phase_, bytes, std::nullopt, ranks, link);
+            InstructionWriter::launch(kind, phase_, bytes, std::nullopt, communicator);
         if (group) {
             program_.collectives.back().group = static_cast<std::int32_t>(*group);
         }

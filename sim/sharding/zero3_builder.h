@@ -258,7 +258,8 @@ class Zero3Builder : public ShardedWriter {
             last_reduction_ = launch(CollectiveKind::reduce_scatter, bytes, bucket_);
             if (input_.copy_bandwidth) {
                 constexpr std::int64_t copies = 2;
-                program_.collectives.back().time += copies * copy_time(bytes);
+                program_.collectives.back().copying = copies * copy_time(bytes);
+                program_.collectives.back().time += program_.collectives.back().copying;
             }
             if (workload_.host_is_device) {
                 wait_in(Phase::backward, *last_reduction_);
@@ -314,7 +315,7 @@ class Zero3Builder : public ShardedWriter {
         moved_.push_back(transformed(parameters, [](std::size_t parameter) {
             return static_cast<std::int32_t>(parameter);
         }));
-        return ShardedWriter::launch(kind, bytes, input_.group, input_.link, group);
+        return ShardedWriter::launch(kind, bytes, group);
     }
 
     const Zero3Settings& settings_;

@@ -59,7 +59,7 @@ class WrittenShardedTrace {
                 {"distributedInfo",
                  {{"backend", "nccl"},
                   {"rank", 0},
-                  {"world_size", input_.step.group.ranks * input_.replicas.group.ranks},
+                  {"world_size", input_.step.group.ranks * input_.step.replicas.group.ranks},
                   {"nccl_version", "2.27.3"}}},
                 {"traceEvents", std::move(events_)}};
     }
@@ -358,7 +358,7 @@ class WrittenShardedTrace {
         const std::int64_t shards =
             from_few ? input_.request.reshard_ranks.value_or(input_.step.group.ranks)
                      : input_.step.group.ranks;
-        const std::int64_t ranks = gathers || scatters ? shards : input_.replicas.group.ranks;
+        const std::int64_t ranks = gathers || scatters ? shards : input_.step.replicas.group.ranks;
         const char* const call = gathers    ? "_allgather_base"
                                  : scatters ? "_reduce_scatter_base"
                                             : "allreduce";

@@ -93,7 +93,7 @@ std::string simulated_lines(const ShardedInput& input, const ShardPlan& plan, co
         const bool gathers = collective.kind == CollectiveKind::all_gather;
         const bool in_backward = instruction.phase == Phase::backward;
         const std::int64_t ranks =
-            collective.kind == CollectiveKind::all_reduce ? input.replicas.group.ranks
+            collective.kind == CollectiveKind::all_reduce ? input.step.replicas.group.ranks
             : gathers && in_backward && input.request.reshard_ranks &&
                     !plan.groups[static_cast<std::size_t>(*collective.group)].is_root()
                 ? *input.request.reshard_ranks

@@ -44,19 +44,19 @@ TEST_CASE("an all-gather is hidden behind the layer before it", "[sharding]") {
     // freed and gathered again as soon as the host says so, beside what is left of forward. The
     // first layer's is hidden by 6 ms of backward, and so is the second's reduce-scatter; the
     // first's is not.
-    const StepTimes times = times_of({two_layers(), {}, {}});
+    const StepTimes times = times_of({two_layers(), {}});
     CHECK(times.forward == ms(1 + 3 + 3));
     CHECK(times.backward == ms(6 + 6 + 1));
 }
 
 TEST_CASE("kept after forward, nothing is gathered in backward", "[sharding]") {
-    ShardedInput input{two_layers(), {}, {}};
+    ShardedInput input{two_layers(), {}};
     input.request.reshard_after_forward = false;
     CHECK(times_of(input).step() == ms(7 + 6 + 6 + 1));
 }
 
 TEST_CASE("where the host is the device every collective is waited for", "[sharding]") {
-    ShardedInput input{two_layers(), {}, {}};
+    ShardedInput input{two_layers(), {}};
     input.step.workload.host_is_device = true;
     // Six of a millisecond each: two in forward, two in backward, two reductions.
     CHECK(times_of(input).step() == ms(18 + 6));
@@ -68,16 +68,18 @@ TEST_CASE("where the host is the device every collective is waited for", "[shard
 }
 
 TEST_CASE("hsdp's all-reduces follow their reduce-scatters and hinder no other", "[sharding]") {
-    ShardedInput input{two_layers(), {}, {}};
+    ShardedInput input{two_layers(), {}};
     input.request.strategy = ShardedStrategy::hsdp;
-    input.replicas.group = {2, 1};
+    input.step.replicas.group = {2, 1};
     // A shard of 1,000,000 bytes among two at 0.25 GB/s: 2 (p-1)/p of it, 4 ms.
-    input.replicas.link.segments = {{std::nullopt, Duration{0}, bandwidth_from_gb_per_s(0.25)}};
+    input.step.replicas.link.segments = {
+        {std::nullopt, Duration{0}, bandwidth_from_gb_per_s(0.25)}};
     // The second layer's from 13 + 1 to 18 ms, while the first computes until 19; then a
     // millisecond of reduce-scatter and four of all-reduce.
     CHECK(times_of(input).step() == ms(7 + 6 + 6 + 1 + 4));
     // With 8 ms each the second layer's ends at 22, and the first's, ready at 20, follows it.
-    input.replicas.link.segments = {{std::nullopt, Duration{0}, bandwidth_from_gb_per_s(0.125)}};
+    input.step.replicas.link.segments = {
+        {std::nullopt, Duration{0}, bandwidth_from_gb_per_s(0.125)}};
     CHECK(times_of(input).step() == ms(7 + 6 + 1 + 8 + 8));
     const ShardedProgram built = build_sharded_program(input, make_shard_plan(input));
     CHECK(built.program.collectives.size() == 4 + 2 + 2);
@@ -85,7 +87,7 @@ TEST_CASE("hsdp's all-reduces follow their reduce-scatters and hinder no other",
 
 TEST_CASE("zero3 gathers ahead as far as it may, and frees what is not used again soon",
           "[sharding]") {
-    ShardedInput input{two_layers(), {}, {}};
+    ShardedInput input{two_layers(), {}};
     input.request.strategy = ShardedStrategy::zero3;
     Zero3Settings& zero3 = input.request.zero3;
     zero3 = {.prefetch_elements = 0,
@@ -115,7 +117,7 @@ TEST_CASE("zero3 gathers ahead as far as it may, and frees what is not used agai
 }
 
 TEST_CASE("zero3 prefetches both layers in one all-gather where they fit", "[sharding]") {
-    ShardedInput input{two_layers(), {}, {}};
+    ShardedInput input{two_layers(), {}};
     input.request.strategy = ShardedStrategy::zero3;
     input.request.zero3 = {.prefetch_elements = 1'000'000,
                            .persistence_threshold = 0,
@@ -131,7 +133,7 @@ TEST_CASE("zero3 prefetches both layers in one all-gather where they fit", "[sha
 
 // So many collectives of a kind.
 std::ptrdiff_t count_of(CollectiveKind kind, const StepInput& input) {
-    const ShardedInput sharded{input, {}, {}};
+    const ShardedInput sharded{input, {}};
     const Program program = build_sharded_program(sharded, make_shard_plan(sharded)).program;
     return std::ranges::count(program.collectives, kind, &Collective::kind);
 }
@@ -165,7 +167,7 @@ TEST_CASE("a group whose gradients do not follow one another is reduced once, wi
     input.workload.backward.push_back({.name = "layers.1 bias", .device = ms(1), .ready_count = 1});
     input.workload.readiness = {1, 0, 2};
     CHECK(count_of(CollectiveKind::reduce_scatter, input) == 2);
-    const ShardedInput sharded{input, {}, {}};
+    const ShardedInput sharded{input, {}};
     const ShardedMemory memory = sharded_memory(sharded, make_shard_plan(sharded));
     for (const Bytes held : memory.now) {
         CHECK(held >= Bytes{0});
@@ -174,17 +176,37 @@ TEST_CASE("a group whose gradients do not follow one another is reduced once, wi
     CHECK(memory.now[static_cast<std::size_t>(ShardedTensor::reduced)] == Bytes{0});
 }
 
+TEST_CASE("a sharded program priced anew on other links is the one built for them", "[sharding]") {
+    std::mt19937 random(29);
+    for (int round = 0; round < 200; ++round) {
+        ShardedInput input{testing::random_blocks(random), testing::random_sharding(random)};
+        input.request.strategy = static_cast<ShardedStrategy>(round % 3);
+        input.step.group.ranks = 4;
+        if (input.request.strategy == ShardedStrategy::hsdp) {
+            input.step.replicas = {{3, 1}, input.step.link};
+        } else if (round % 2 == 0 && input.request.reshard_after_forward) {
+            input.request.reshard_ranks = 2;
+        }
+        Program program = build_sharded_program(input, make_shard_plan(input)).program;
+        input.step.link.segments.front().bandwidth = bandwidth_from_gb_per_s(3);
+        input.step.link.interference = constant_interference({2'000'000, 3'000'000});
+        input.step.replicas.link.launch = Duration{7};
+        set_collective_costs(program, input.step);
+        CHECK(program == build_sharded_program(input, make_shard_plan(input)).program);
+    }
+}
+
 TEST_CASE("interference conserves the work of sharded steps, on 500 of them", "[sharding]") {
     std::mt19937 random(23);
     for (int round = 0; round < 500; ++round) {
-        ShardedInput input{testing::random_blocks(random), testing::random_sharding(random), {}};
+        ShardedInput input{testing::random_blocks(random), testing::random_sharding(random)};
         const auto ppm = [&] {
             return std::uniform_int_distribution<std::int64_t>(1'000'000, 3'000'000)(random);
         };
         input.step.link.interference = constant_interference({ppm(), ppm()});
         if (round % 2 == 0) {
             input.request.strategy = ShardedStrategy::hsdp;
-            input.replicas = {{3, 1}, input.step.link};
+            input.step.replicas = {{3, 1}, input.step.link};
         }
         const Program program = build_sharded_program(input, make_shard_plan(input)).program;
         const Simulation simulation = simulate({&program, 1}, Record::timeline);
