@@ -153,6 +153,12 @@ class PredictedStep {
           program_(evaluator.program(cap)),
           simulation_(evaluator.simulation(program_)) {}
 
+    // Without buckets.
+    explicit PredictedStep(const ShardedInput& input)
+        : workload_(input.step.workload),
+          program_(sharded_program(input)),
+          simulation_(sharded_simulation(input, program_)) {}
+
     void add_to(GateRun& run) {
         find_gradients(run);
         const SimulatedAccount account = simulated_account(program_, simulation_);
@@ -231,17 +237,24 @@ class PredictedStep {
 };
 
 GateCase predicted_case(const ScenarioOptions& options, const std::string& file) {
-    const Scenario scenario =
-        parse_scenario(read_simulated_document(options, file), file, read_text_file);
-    const StepInput input = step_input(scenario);
-    Evaluator evaluator(input, scenario.sync);
-    const Cap cap = cap_of(scenario.sync);
-    const Evaluation evaluation = evaluator.evaluate(cap);
+    const Scenario scenario = parse_scenario(read_simulated_document(options, file), file,
+                                             read_text_file, StrategyKinds::all);
+    const StepInput input = simulated_input(scenario);
     GateRun run{.file = file_name(file)};
-    run.part(StepPart::step) = {to_ms(evaluation.step())};
-    run.part(StepPart::exposed) = {to_ms(evaluation.exposed)};
-    if (can_be_traced(input)) {
-        PredictedStep(input, evaluator, cap).add_to(run);
+    const auto add = [&](const Evaluation& evaluation, const auto& predicted_step) {
+        run.part(StepPart::step) = {to_ms(evaluation.step())};
+        run.part(StepPart::exposed) = {to_ms(evaluation.exposed)};
+        if (can_be_traced(input)) {
+            predicted_step().add_to(run);
+        }
+    };
+    if (scenario.sharding) {
+        const ShardedInput sharded{input, *scenario.sharding};
+        add(evaluate_sharded(scenario, sharded), [&] { return PredictedStep(sharded); });
+    } else {
+        Evaluator evaluator(input, scenario.sync);
+        const Cap cap = cap_of(scenario.sync);
+        add(evaluator.evaluate(cap), [&] { return PredictedStep(input, evaluator, cap); });
     }
     return {.name = cut_text(scenario.name, longest_name),
             .source = GateSource::prediction,

@@ -20,7 +20,7 @@
 #include "sim/base/json_input.h"
 #include "sim/link/link_input.h"
 #include "sim/plan/cap.h"
-#include "sim/predict/sharded_prediction.h"
+#include "sim/predict/prediction.h"
 #include "sim/scenario/document_edit.h"
 
 namespace bucketwise {

@@ -13,7 +13,7 @@
 #include "sim/base/statistics.h"
 #include "sim/base/units.h"
 #include "sim/link/collective.h"
-#include "sim/report/sharded_report.h"
+#include "sim/report/sharding_text.h"
 
 namespace bucketwise {
 namespace {

@@ -4,6 +4,9 @@
 #include <iterator>
 #include <memory>
 #include <optional>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -17,6 +20,7 @@
 #include "cli/shell/scenario_document.h"
 #include "cli/shell/size.h"
 #include "sim/base/json_input.h"
+#include "sim/base/json_output.h"
 #include "sim/frameworks/framework_advice.h"
 #include "sim/frameworks/sharded_setting.h"
 #include "sim/optimum/optimal_plan.h"
@@ -24,12 +28,11 @@
 #include "sim/plan/strategy.h"
 #include "sim/predict/percentiles.h"
 #include "sim/predict/prediction.h"
-#include "sim/predict/sharded_prediction.h"
 #include "sim/predict/strategy_comparison.h"
 #include "sim/report/optimal_report.h"
 #include "sim/report/prediction_json.h"
 #include "sim/report/report.h"
-#include "sim/report/sharded_report.h"
+#include "sim/report/sharding_text.h"
 #include "sim/scenario/scenario.h"
 
 namespace bucketwise {
@@ -221,64 +224,6 @@ SettingAdvice advice_for(const std::vector<Destination>& destinations, SettingAd
     return advice;
 }
 
-// Writes --json and --trace, and prints the text unless one of them goes to standard output.
-template <typename MakeJson, typename MakeTrace>
-int write_prediction(const PredictOptions& options, const std::vector<StrategyRow>& compared,
-                     const MakeJson& json_of, const MakeTrace& trace_of, const std::string& text) {
-    std::vector<OutputText> outputs;
-    if (options.json) {
-        Json json = json_of();
-        if (!compared.empty()) {
-            json["strategies"] = to_json(compared);
-        }
-        outputs.push_back({*options.json, json_text(json)});
-    }
-    if (options.trace) {
-        outputs.push_back({*options.trace, trace_of()});
-    }
-    write_outputs(outputs, text + (compared.empty() ? "" : comparison_text(compared)));
-    return exit_done;
-}
-
-int predict_caps(const PredictOptions& options, Scenario& scenario) {
-    const std::vector<Bytes> caps = requested_caps(options, scenario);
-    check_draws(options, scenario);
-    const StepInput input = step_input(scenario);
-    const std::vector<Destination> destinations = requested_destinations(options, scenario.sync);
-    const auto advised = predict_with_progress(
-        scenario, input, caps, options.json ? with_every_framework(destinations) : destinations);
-    const auto& [prediction, settings, ends] = advised;
-    std::optional<PercentileTable> percentiles;
-    if (options.percentiles) {
-        constexpr std::int64_t default_draws = 1000;
-        percentiles = percentile_table(input, scenario.sync, prediction,
-                                       options.draws.value_or(default_draws));
-    }
-    std::optional<OptimalPlan> optimum;
-    if (options.optimal) {
-        optimum = optimal_plan_with_progress(scenario, input, prediction);
-    }
-    const auto json = [&] {
-        Json document = to_json(scenario, advised.prediction, advised.settings, advised.ends);
-        if (percentiles) {
-            document["percentiles"] = to_json(*percentiles);
-        }
-        if (optimum) {
-            document["optimal"] = to_json(*optimum);
-        }
-        return document;
-    };
-    return write_prediction(
-        options, compare_strategies(scenario, options.compared), json,
-        [&] { return best_step_trace(scenario, input, advised.prediction); },
-        text_report(scenario, prediction, advice_for(destinations, settings), ends,
-                    options.details ? Detail::full : Detail::brief) +
-            (percentiles ? text_of(*percentiles) : "") +
-            (optimum ? optimal_text(scenario, *optimum) : ""));
-}
-
-// --- steps that shard ---
-
 void refuse_options_about_caps(const PredictOptions& options, const Scenario& scenario) {
     const auto refuse = [&](bool is_typed, const char* option) {
         if (is_typed) {
@@ -289,46 +234,53 @@ void refuse_options_about_caps(const PredictOptions& options, const Scenario& sc
     refuse(options.caps.has_value(), "bucket-cap");
     refuse(!options.destinations.empty(), "for");
     refuse(!options.frameworks.empty(), "framework");
-    refuse(options.percentiles, "percentiles");
-    refuse(options.draws.has_value(), "draws");
     if (options.optimal && scenario.sharding->strategy == ShardedStrategy::zero3) {
         throw UsageError{"--plan: expected a strategy with groups, got zero3"};
     }
 }
 
-int predict_groups(const PredictOptions& options, const Scenario& scenario) {
-    refuse_options_about_caps(options, scenario);
-    const ShardedInput input = sharded_input(scenario);
-    const ShardedPrediction prediction = [&] {
-        PercentLine line("simulating groupings");
-        return predict_sharded(scenario, input, [&](double done) { line(done); });
-    }();
-    std::optional<OptimalGroups> optimum;
-    if (options.optimal) {
-        PercentLine line("searching groups");
-        optimum = optimal_groups(scenario, input, prediction, [&](double done) { line(done); });
+// A part of the report.
+struct Addition {
+    std::string text;
+    Json json;
+};
+
+Addition optimum_of(const Scenario& scenario, const StepInput& input,
+                    const Prediction& prediction) {
+    if (!scenario.sharding) {
+        const OptimalPlan optimum = optimal_plan_with_progress(scenario, input, prediction);
+        return {optimal_text(scenario, optimum), to_json(optimum)};
     }
-    const auto with_request = [&](const ShardingRequest& request) {
-        ShardedInput changed = input;
-        changed.request = request;
-        return changed;
-    };
-    const ShardedInput best = with_request(prediction.advised().request);
-    const std::vector<ShardedSetting> settings = sharded_settings(best);
-    const auto json = [&] {
-        Json document = to_json(scenario, prediction, settings);
-        if (optimum) {
-            document["optimal"] = to_json(*optimum);
-        }
-        return document;
-    };
-    return write_prediction(
-        options, compare_strategies(scenario, options.compared), json,
-        [&] { return sharded_trace(scenario.name, best, {}); },
-        text_report(scenario, prediction, settings) +
-            (optimum ? optimal_text(prediction, *optimum,
-                                    sharded_settings(with_request(optimum->evaluation.request)))
-                     : ""));
+    PercentLine line("searching groups");
+    const std::optional<OptimalGroups> optimum = optimal_groups(
+        scenario, {input, *scenario.sharding}, prediction, [&](double done) { line(done); });
+    if (!optimum) {
+        return {};
+    }
+    const ShardingRequest& request = optimum->evaluation.sharded->request;
+    return {optimal_text(prediction, *optimum, sharded_settings({input, request})),
+            to_json(*optimum)};
+}
+
+// Answers to --percentiles, --plan and --compare-strategies, by key.
+std::vector<std::pair<std::string, Addition>> additions_to(const PredictOptions& options,
+                                                           const Scenario& scenario,
+                                                           const StepInput& input,
+                                                           const Prediction& prediction) {
+    std::vector<std::pair<std::string, Addition>> added;
+    if (options.percentiles) {
+        constexpr std::int64_t default_draws = 1000;
+        const PercentileTable table = percentile_table(input, scenario.sync, prediction,
+                                                       options.draws.value_or(default_draws));
+        added.emplace_back("percentiles", Addition{text_of(table), to_json(table)});
+    }
+    if (options.optimal) {
+        added.emplace_back("optimal", optimum_of(scenario, input, prediction));
+    }
+    if (const auto rows = compare_strategies(scenario, options.compared); !rows.empty()) {
+        added.emplace_back("strategies", Addition{comparison_text(rows), to_json(rows)});
+    }
+    return added;
 }
 
 int run_predict(const PredictOptions& options) {
@@ -337,7 +289,35 @@ int run_predict(const PredictOptions& options) {
                                        options.file, read_text_file, StrategyKinds::all);
     change_nccl_version(options.nccl_version, scenario.link);
     refuse_overwriting({options.json.value_or(""), options.trace.value_or("")});
-    return scenario.sharding ? predict_groups(options, scenario) : predict_caps(options, scenario);
+    if (scenario.sharding) {
+        refuse_options_about_caps(options, scenario);
+    }
+    const std::vector<Bytes> caps = requested_caps(options, scenario);
+    check_draws(options, scenario);
+    const StepInput input = simulated_input(scenario);
+    const std::vector<Destination> destinations = requested_destinations(options, scenario.sync);
+    const AdvisedPrediction advised = predict_with_progress(
+        scenario, input, caps, options.json ? with_every_framework(destinations) : destinations);
+    const auto& [prediction, settings, ends] = advised;
+    const auto added = additions_to(options, scenario, input, prediction);
+    std::vector<OutputText> outputs;
+    if (options.json) {
+        Json json = to_json(scenario, prediction, settings, ends);
+        for (const auto& [key, addition] : added) {
+            add_if(!addition.json.is_null(), json, key.c_str(), addition.json);
+        }
+        outputs.push_back({*options.json, json_text(json)});
+    }
+    if (options.trace) {
+        outputs.push_back({*options.trace, best_step_trace(scenario, input, prediction)});
+    }
+    std::string text = text_report(scenario, prediction, advice_for(destinations, settings), ends,
+                                   options.details ? Detail::full : Detail::brief);
+    for (const auto& [key, addition] : added) {
+        text += addition.text;
+    }
+    write_outputs(outputs, text);
+    return exit_done;
 }
 
 }  // namespace

@@ -9,7 +9,7 @@
 #include "sim/base/error.h"
 #include "sim/base/invariant.h"
 #include "sim/base/transformed.h"
-#include "sim/link/link_presets.h"
+#include "sim/frameworks/sharded_setting.h"
 
 namespace bucketwise {
 namespace {
@@ -38,21 +38,23 @@ std::string trace_of(const std::string& name, const Scenario& scenario, const St
 AdvisedPrediction predict_with_progress(const Scenario& scenario, const StepInput& input,
                                         const std::vector<Bytes>& caps,
                                         const std::vector<Destination>& destinations) {
-    PercentLine line("simulating bucket plans");
+    PercentLine line(scenario.sharding ? "simulating groupings" : "simulating bucket plans");
+    const auto progress = [&](double done) { line(done); };
     AdvisedPrediction advised;
-    advised.prediction = predict(input, scenario.sync, caps, [&](double done) { line(done); });
-    if (const LinkPreset* preset = find_preset(scenario.link.preset)) {
-        advised.ends.link = link_ends(input, scenario.sync, *preset, advised.prediction);
-    }
-    if (has_prior_computing(scenario)) {
-        advised.ends.device = device_ends({step_input(at_device_end(scenario, PresetEnd::slow)),
-                                           step_input(at_device_end(scenario, PresetEnd::fast))},
-                                          scenario.sync, advised.prediction);
-    }
-    if (!advised.prediction.chosen().cap.is_none()) {
+    advised.prediction = scenario.sharding
+                             ? predict_sharded(scenario, {input, *scenario.sharding}, progress)
+                             : predict(input, scenario.sync, caps, progress);
+    advised.ends = preset_ends(scenario, input, advised.prediction);
+    if (const auto& sharded = advised.prediction.advised().sharded) {
+        advised.settings.sharded = sharded_settings({input, sharded->request});
+    } else if (!advised.prediction.chosen().cap.is_none()) {
         advised.settings = setting_advice(input, scenario.sync, advised.prediction, destinations);
     }
     return advised;
+}
+
+StepInput simulated_input(const Scenario& scenario) {
+    return scenario.sharding ? sharded_input(scenario).step : step_input(scenario);
 }
 
 OptimalPlan optimal_plan_with_progress(const Scenario& scenario, const StepInput& input,
@@ -78,6 +80,9 @@ bool can_be_traced(const StepInput& input) {
 
 std::string best_step_trace(const Scenario& scenario, const StepInput& input,
                             const Prediction& prediction) {
+    if (const auto& sharded = prediction.advised().sharded) {
+        return sharded_trace(scenario.name, {input, sharded->request}, {});
+    }
     return trace_of(scenario.name, scenario, input, prediction.advised().cap, {});
 }
 

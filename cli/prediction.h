@@ -8,7 +8,7 @@
 #include "sim/frameworks/framework_advice.h"
 #include "sim/optimum/optimal_plan.h"
 #include "sim/predict/prediction.h"
-#include "sim/predict/sharded_prediction.h"
+#include "sim/predict/preset_ends.h"
 #include "sim/program/program.h"
 #include "sim/report/perfetto.h"
 #include "sim/scenario/scenario.h"
@@ -18,15 +18,18 @@ namespace bucketwise {
 // A prediction and the advice beside it.
 struct AdvisedPrediction {
     Prediction prediction;
-    SettingAdvice settings;  // where there is a cap
+    SettingAdvice settings;  // where there is a choice
     PriorEnds ends;          // where the link or the device is a preset
 };
 
-// At `caps`, or, if empty, at one cap for every plan, with settings to type. A line of progress
-// shows on the terminal where it takes long.
+// At `caps`, or, if empty, at one cap for every plan, with settings to type; or with every
+// sharding. A line of progress shows on the terminal where it takes long.
 AdvisedPrediction predict_with_progress(const Scenario& scenario, const StepInput& input,
                                         const std::vector<Bytes>& caps,
                                         const std::vector<Destination>& destinations);
+
+// The simulator's input, for any strategy.
+StepInput simulated_input(const Scenario& scenario);
 
 // The best buckets, with a line of progress too. No plan of `prediction` beats the bound
 // (asserted).

@@ -28,7 +28,9 @@
 #include "sim/plan/strategy.h"
 #include "sim/predict/what_if.h"
 #include "sim/report/number_text.h"
+#include "sim/report/sharding_text.h"
 #include "sim/report/sweep_table.h"
+#include "sim/report/verdict.h"
 
 namespace bucketwise {
 namespace {
@@ -45,7 +47,8 @@ the link: /cluster/link/segments/0/latency_us. The last --vary changes fastest. 
 the varied values by pointer, bucket_cap_mib, buckets, step_ms, forward_ms, backward_ms and
 exposed_communication_ms as predict --json has them; with --bucket-cap best also default_step_ms and
 gain_ms, the gain over the framework's default, which is negative where the choice is safer rather
-than faster.
+than faster. A step that shards has its sharding, groups and memory_bytes in place of a cap and
+buckets; its default_step_ms is that of the scenario's own sharding.
 
 examples:
   bucketwise sweep scenarios/resnet50_8xh100.json --vary /cluster/ranks=8..1024:x2 --format csv
@@ -109,10 +112,19 @@ Block requested_block(const std::string& text, std::int64_t points) {
 
 // --- rows ---
 
+// The kinds of strategies that points have.
+struct Strategies {
+    bool replicated = false;
+    bool sharded = false;
+
+    void add(const Scenario& scenario) { (scenario.sharding ? sharded : replicated) = true; }
+};
+
 // Formats rows as they are simulated: there may be millions, too many for a ResultTable.
 class RowFormat {
   public:
-    RowFormat(const Grid& grid, bool is_csv, bool is_best) : is_csv_(is_csv), is_best_(is_best) {
+    RowFormat(const Grid& grid, bool is_csv, bool is_best, const Strategies& strategies)
+        : is_csv_(is_csv), is_best_(is_best), strategies_(strategies) {
         for (const VariedKey& key : grid.keys()) {
             keys_.push_back(is_csv ? csv_text(key.pointer) : json_text_of(key.pointer));
             values_.emplace_back();
@@ -133,7 +145,9 @@ class RowFormat {
         for (const std::string& key : keys_) {
             text += "," + key;
         }
-        text += ",bucket_cap_mib,buckets,step_ms,forward_ms,backward_ms,exposed_communication_ms";
+        text += strategies_.replicated ? ",bucket_cap_mib,buckets" : "";
+        text += strategies_.sharded ? ",sharding,groups,memory_bytes" : "";
+        text += ",step_ms,forward_ms,backward_ms,exposed_communication_ms";
         return text + (is_best_ ? ",default_step_ms,gain_ms\n" : "\n");
     }
 
@@ -156,12 +170,21 @@ class RowFormat {
                 fmt::format_to(out, FMT_STRING(",\"{}\":{}"), key, value);
             }
         };
-        if (const std::optional<Bytes> cap = row.cap.size()) {
-            add("bucket_cap_mib", typed_mib(*cap));
-        } else {
-            add("bucket_cap_mib", is_csv_ ? "" : "null");
+        const auto add_if = [&](bool is_known, std::string_view key, auto value) {
+            is_known ? add(key, value) : add(key, is_csv_ ? "" : "null");
+        };
+        const std::optional<Bytes> cap = row.cap.size();
+        const bool shards = row.sharding.has_value();
+        if (strategies_.replicated) {
+            add_if(cap.has_value(), "bucket_cap_mib", cap ? typed_mib(*cap) : 0.0);
+            add_if(!shards, "buckets", row.buckets);
         }
-        add("buckets", row.buckets);
+        if (strategies_.sharded) {
+            const std::string label = shards ? setting_label(*row.sharding) : "";
+            add_if(shards, "sharding", is_csv_ ? csv_text(label) : json_text_of(label));
+            add_if(shards, "groups", row.buckets);
+            add_if(shards, "memory_bytes", row.memory.count);
+        }
         add("step_ms", to_ms(row.times.step()));
         add("forward_ms", to_ms(row.times.forward));
         add("backward_ms", to_ms(row.times.backward));
@@ -180,6 +203,7 @@ class RowFormat {
 
     bool is_csv_;
     bool is_best_;
+    Strategies strategies_;
     std::vector<std::string> keys_;
     std::vector<std::vector<std::string>> values_;
 };
@@ -206,31 +230,35 @@ FileReader remembering_reader() {
 
 // Reads every value of every key once, the other keys at their first: finds typing errors before
 // anything is simulated.
-void check_values(const SweepTask& task) {
+Strategies checked_values(const SweepTask& task) {
     WhatIfs what_ifs(task.document, task.file, remembering_reader(), task.grid, task.cap);
     std::int64_t stride = task.grid.points();
     const Scenario& first = what_ifs.read(0);
+    Strategies strategies;
+    strategies.add(first);
     const auto varies_sync = [](const VariedKey& key) {
         return key.pointer.rfind("/sync/", 0) == 0;
     };
     const bool sync_varies =
         std::any_of(task.grid.keys().begin(), task.grid.keys().end(), varies_sync);
-    if (task.cap.cap && !has_cap(without_list(first.sync)) && !sync_varies) {
+    const bool has_caps = !first.sharding && has_cap(without_list(first.sync));
+    if (task.cap.cap && !has_caps && !sync_varies) {
         throw UsageError{fmt::format("--bucket-cap: expected a strategy with a bucket cap, got {}",
-                                     name_of(first.sync.strategy))};
+                                     strategy_of(first))};
     }
     for (const VariedKey& key : task.grid.keys()) {
         stride /= std::ssize(key.values);
         for (std::int64_t i = 1; i < std::ssize(key.values); ++i) {
-            what_ifs.read(i * stride);
+            strategies.add(what_ifs.read(i * stride));
         }
     }
+    return strategies;
 }
 
 struct Extreme {
     Duration step{0};
     std::int64_t point = 0;
-    Cap cap = Cap::none();
+    std::string setting = {};  // with --bucket-cap best
 };
 
 // The fastest and the slowest point; the first of equals.
@@ -260,10 +288,9 @@ std::string text_of(const Extreme& extreme, const SweepTask& task, std::string_v
         const VariedKey& varied = task.grid.keys()[key];
         values.push_back(fmt::format("{}={}", varied.pointer, varied.values[position[key]].dump()));
     }
-    return fmt::format(
-        "{} ms{}{} ({})", three_digits(to_ms(extreme.step)),
-        task.cap.best && extreme.cap.size() ? " with " + bucket_cap_text(extreme.cap.size()) : "",
-        at, values.empty() ? "unchanged" : fmt::format("{}", fmt::join(values, ", ")));
+    return fmt::format("{} ms{}{} ({})", three_digits(to_ms(extreme.step)),
+                       extreme.setting.empty() ? "" : " with " + extreme.setting, at,
+                       values.empty() ? "unchanged" : fmt::format("{}", fmt::join(values, ", ")));
 }
 
 // The rows of a block, in chunks that several threads simulate.
@@ -284,7 +311,11 @@ std::vector<std::string> simulated_rows(const SweepTask& task, const RowFormat& 
         for (std::int64_t point = begin; point < end; ++point) {
             task.grid.locate(point, position);
             const WhatIf row = what_ifs.evaluate(point);
-            own.add({row.times.step(), point, row.cap});
+            const bool is_named = task.cap.best && (row.sharding || row.cap.size());
+            own.add({row.times.step(), point,
+                     !is_named      ? ""
+                     : row.sharding ? setting_label(*row.sharding)
+                                    : bucket_cap_text(row.cap.size())});
             format.append(text, point, position, row);
         }
         const std::lock_guard guard(mutex);
@@ -327,9 +358,9 @@ int run_sweep(const SweepOptions& options) {
             "sweep: expected at most {} points in one run, got {}; --shard i/n simulates a part",
             most_rows, block.size())};
     }
-    check_values(task);
+    const Strategies strategies = checked_values(task);
     refuse_overwriting({options.output});  // not after an hour
-    const RowFormat rows(task.grid, options.is_csv, task.cap.best);
+    const RowFormat rows(task.grid, options.is_csv, task.cap.best, strategies);
     std::string text = block.is_first ? rows.header() : "";
     SweepExtremes extremes;
     for (std::string& chunk : simulated_rows(task, rows, block, jobs, extremes)) {
@@ -360,8 +391,8 @@ CommandHelp sweep_help() {
             {{"vary", "a key of the scenario and its values, /json/pointer=VALUES; may be repeated",
               OptionValue::each(o->keys, add_key)},
              {"bucket-cap",
-              "one cap for every point, such as 25MiB, or best: predict's choice at each; default: "
-              "the scenario's own, or the framework's default",
+              "one cap for every point, such as 25MiB, or best: predict's choice at each, also of "
+              "shardings; default: the scenario's own, or the framework's default",
               {o->cap, read_cap},
               Completions{.names = {"best"}, .files = false}}},
             simulated_rows(o->scenario),

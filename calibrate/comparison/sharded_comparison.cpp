@@ -9,9 +9,9 @@
 #include "sim/base/error.h"
 #include "sim/base/json_output.h"
 #include "sim/base/transformed.h"
-#include "sim/predict/sharded_prediction.h"
+#include "sim/predict/prediction.h"
 #include "sim/report/number_text.h"
-#include "sim/report/sharded_report.h"
+#include "sim/report/sharding_text.h"
 #include "sim/report/sweep_table.h"
 #include "sim/scenario/sharding_input.h"
 
@@ -85,7 +85,7 @@ SettingComparison compare_setting(const Scenario& scenario, const MeasuredRun& r
         samples.insert(samples.end(), record->samples_us.begin(), record->samples_us.end());
     }
     const MedianInterval interval_us = median_interval(samples);
-    const ShardedEvaluation predicted = evaluate_sharded(scenario, input);
+    const Evaluation predicted = evaluate_sharded(scenario, input);
     point.samples = samples.size();
     point.predicted_ms = to_ms(predicted.step());
     point.measured_ms = median(samples) / 1e3;

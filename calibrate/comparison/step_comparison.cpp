@@ -154,7 +154,7 @@ std::vector<CapComparison> compare_caps(const StepInput& input, const Scenario& 
     }
     const std::vector<ComparedStep> steps(points.begin(), points.end());
     const auto confidences =
-        confidence_of(input, choices, plateau_tolerance,
+        confidence_of(input, {choices.begin(), choices.end()}, plateau_tolerance,
                       measure_errors(steps, 0).noise_floor / standard_errors_of_95_percent);
     for (std::size_t i = 0; i < points.size(); ++i) {
         points[i].predicted.confidence = confidences[i];

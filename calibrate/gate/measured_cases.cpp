@@ -10,7 +10,7 @@
 #include "sim/base/error.h"
 #include "sim/base/statistics.h"
 #include "sim/base/transformed.h"
-#include "sim/report/sharded_report.h"
+#include "sim/report/sharding_text.h"
 #include "sim/report/sweep_table.h"
 #include "sim/text/passed_on.h"
 

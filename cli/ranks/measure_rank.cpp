@@ -18,7 +18,7 @@
 #include "cli/shell/size.h"
 #include "cli/shell/version.h"
 #include "sim/base/hash.h"
-#include "sim/report/sharded_report.h"
+#include "sim/report/sharding_text.h"
 #include "sim/scenario/sharding_input.h"
 #include "sim/text/passed_on.h"
 

@@ -10,7 +10,6 @@
 
 #include "sim/engine/engine.h"
 #include "sim/predict/prediction.h"
-#include "sim/predict/sharded_prediction.h"
 #include "sim/program/program.h"
 #include "sim/text/passed_on.h"
 

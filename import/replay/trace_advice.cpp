@@ -9,9 +9,8 @@
 
 #include "sim/plan/strategy.h"
 #include "sim/predict/prediction.h"
-#include "sim/predict/sharded_prediction.h"
 #include "sim/report/number_text.h"
-#include "sim/report/sharded_report.h"
+#include "sim/report/sharding_text.h"
 #include "sim/report/verdict.h"
 
 namespace bucketwise {
@@ -206,9 +205,9 @@ std::vector<Saving> sharded_savings(const Scenario& scenario, const ShardedInput
             {launch_less_text, step - evaluate_sharded(scenario, launched).step(), true});
     }
     if (input.step.group.ranks > 1) {
-        const ShardedPrediction prediction = predict_sharded(scenario, input, [](double) {});
-        const ShardedEvaluation& advised = prediction.advised();
-        savings.push_back({setting_text(advised.request), step - advised.step(), false});
+        const Prediction prediction = predict_sharded(scenario, input, [](double) {});
+        const Evaluation& advised = prediction.advised();
+        savings.push_back({setting_text(advised.sharded->request), step - advised.step(), false});
         ShardedInput faster = input;
         make_twice_as_fast(faster.step.link);
         savings.push_back(
@@ -228,7 +227,7 @@ TraceAdvice advise(const TraceImport& imported, const Scenario& scenario, const 
     advice.withheld = poor && poor->withholds ? poor->text : "";
     if (imported.sharding) {
         const ShardedInput input = sharded_input(scenario);
-        const ShardedEvaluation evaluation = evaluate_sharded(scenario, input);
+        const Evaluation evaluation = evaluate_sharded(scenario, input);
         advice.communication =
             exposed_text(evaluation.communication, evaluation.exposed, evaluation.step());
         if (advice.withheld.empty()) {

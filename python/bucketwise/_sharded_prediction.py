@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Mapping, Sequence
 
 from bucketwise._command import Document, run
+from bucketwise._prediction import Verdict
 
 @dataclass(frozen=True)
 class ShardedPlan:
@@ -37,7 +38,7 @@ class ShardedPrediction:
     strategy: str
     ranks: int
     link: str
-    verdict: str
+    verdict: Verdict
     best: ShardedPlan
     configured: ShardedPlan  # the scenario's own
     frontier: list[ShardedPlan]  # by rising memory, each noticeably faster than the one before
@@ -51,7 +52,8 @@ class ShardedPrediction:
         if "sharded" not in document:
             raise TypeError(f"{document['scenario']} has the strategy {document['strategy']}, which does not shard: "
                             "bucketwise.predict() takes it")
-        return cls(document["scenario"], document["strategy"], document["ranks"], document["link"], document["verdict"],
+        return cls(document["scenario"], document["strategy"], document["ranks"], document["link"],
+                   Verdict(document["verdict"]["advice"], document["verdict"]["text"], document["verdict"]),
                    ShardedPlan.of(document["best"]), ShardedPlan.of(document["configured"]),
                    [ShardedPlan.of(row) for row in document["frontier"]],
                    [ShardedPlan.of(row) for row in document["sweep"]],

@@ -97,7 +97,7 @@ void vary_operations(StepInput& input, const Variation& variation, Normal& norma
             }
         }
     }
-    input.classes = varied_classes(std::move(input.classes), input.group.ranks, variation, normal);
+    input.classes = varied_classes(std::move(input.classes), input.all_ranks(), variation, normal);
 }
 
 void vary_collectives(Program& program, const Variation& variation, Normal& normal) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "sim/frameworks/framework.h"
+#include "sim/frameworks/sharded_setting.h"
 #include "sim/plan/setting_place.h"
 #include "sim/plan/strategy.h"
 #include "sim/predict/prediction.h"
@@ -87,6 +88,7 @@ std::vector<Destination> usual_destinations(const SyncRequest& request);
 struct SettingAdvice {
     std::vector<FrameworkSetting> frameworks;
     std::vector<WrapperSetting> wrappers;
+    std::vector<ShardedSetting> sharded = {};  // in place of both
 };
 
 // Throws as framework_settings().

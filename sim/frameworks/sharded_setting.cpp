@@ -221,11 +221,12 @@ ShardedSetting pytorch(const ShardedInput& input) {
 ShardedSetting torchtitan(const ShardedInput& input) {
     const ShardingRequest& request = input.request;
     ShardedSetting setting{"torchtitan", {}};
-    setting.lines = {"[parallelism]",
-                     fmt::format("data_parallel_replicate_degree = {}", input.step.replicas.group.ranks),
-                     fmt::format("data_parallel_shard_degree = {}", input.step.group.ranks),
-                     fmt::format("fsdp_reshard_after_forward = \"{}\"",
-                                 request.reshard_after_forward ? "always" : "never")};
+    setting.lines = {
+        "[parallelism]",
+        fmt::format("data_parallel_replicate_degree = {}", input.step.replicas.group.ranks),
+        fmt::format("data_parallel_shard_degree = {}", input.step.group.ranks),
+        fmt::format("fsdp_reshard_after_forward = \"{}\"",
+                    request.reshard_after_forward ? "always" : "never")};
     if (request.forward_prefetch > 0 || request.backward_prefetch > 1) {
         setting.note =
             "its explicit prefetching is of mixtures of experts alone: call "

@@ -68,9 +68,9 @@ class GroupSearch {
             other.request.groups.emplace_back(block, past);
             block = past;
         }
-        ShardedEvaluation found = evaluate_sharded(scenario_, other);
+        Evaluation found = evaluate_sharded(scenario_, other);
         std::optional<Duration>& step = known_[cuts];
-        if (found.memory.fits()) {
+        if (found.fits()) {
             step = found.step();
             if (!best_ || found.step() < best_->step()) {
                 best_ = std::move(found);
@@ -84,35 +84,35 @@ class GroupSearch {
     const Progress& progress_;
     std::vector<std::string> blocks_;
     std::map<Cuts, std::optional<Duration>> known_;
-    std::optional<ShardedEvaluation> best_;
+    std::optional<Evaluation> best_;
     int evaluations_ = 0;
 };
 
 // Layers per group of the fastest even groupings that fit, with the advised knobs.
-std::vector<std::int64_t> starts(const ShardedPrediction& prediction) {
-    std::vector<const ShardedEvaluation*> rows;
-    for (const ShardedEvaluation& row : prediction.sweep) {
-        ShardingRequest alike = row.request;
-        alike.layers_per_group = prediction.advised().request.layers_per_group;
-        if (alike == prediction.advised().request && row.request.layers_per_group > 0 &&
-            row.memory.fits()) {
+std::vector<std::int64_t> starts(const Prediction& prediction) {
+    const ShardingRequest& advised = prediction.advised().sharded->request;
+    std::vector<const Evaluation*> rows;
+    for (const Evaluation& row : prediction.sweep) {
+        ShardingRequest alike = row.sharded->request;
+        alike.layers_per_group = advised.layers_per_group;
+        if (alike == advised && row.sharded->request.layers_per_group > 0 && row.fits()) {
             rows.push_back(&row);
         }
     }
-    std::ranges::stable_sort(rows, {}, [](const ShardedEvaluation* row) { return row->step(); });
+    std::ranges::stable_sort(rows, {}, [](const Evaluation* row) { return row->step(); });
     rows.resize(std::min(rows.size(), most_starts));
-    return transformed(rows,
-                       [](const ShardedEvaluation* row) { return row->request.layers_per_group; });
+    return transformed(
+        rows, [](const Evaluation* row) { return row->sharded->request.layers_per_group; });
 }
 
 }  // namespace
 
 std::optional<OptimalGroups> optimal_groups(const Scenario& scenario, const ShardedInput& input,
-                                            const ShardedPrediction& prediction,
+                                            const Prediction& prediction,
                                             const Progress& progress) {
     invariant(input.request.strategy != ShardedStrategy::zero3, "fully_shard groups modules");
     ShardedInput with_knobs = input;
-    with_knobs.request = prediction.advised().request;
+    with_knobs.request = prediction.advised().sharded->request;
     GroupSearch search(scenario, with_knobs, progress);
     if (!search.has_blocks()) {
         return std::nullopt;

@@ -4,14 +4,13 @@
 #include <optional>
 
 #include "sim/predict/prediction.h"
-#include "sim/predict/sharded_prediction.h"
 #include "sim/scenario/scenario.h"
 
 namespace bucketwise {
 
 struct OptimalGroups {
-    ShardedEvaluation evaluation;  // its request lists groups
-    int evaluations = 0;           // simulated by the search
+    Evaluation evaluation;  // its request lists groups
+    int evaluations = 0;    // simulated by the search
     bool operator==(const OptimalGroups&) const = default;
 };
 
@@ -20,7 +19,6 @@ struct OptimalGroups {
 // Empty for a model without blocks, and where no even grouping fits. Precondition (asserted): fsdp
 // or hsdp.
 std::optional<OptimalGroups> optimal_groups(const Scenario& scenario, const ShardedInput& input,
-                                            const ShardedPrediction& prediction,
-                                            const Progress& progress);
+                                            const Prediction& prediction, const Progress& progress);
 
 }  // namespace bucketwise

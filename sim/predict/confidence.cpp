@@ -6,6 +6,7 @@
 #include <functional>
 #include <numeric>
 #include <utility>
+#include <variant>
 
 #include "sim/base/invariant.h"
 #include "sim/base/statistics.h"
@@ -16,7 +17,6 @@
 #include "sim/link/link_presets.h"
 #include "sim/link/link_topology.h"
 #include "sim/predict/drawn_link.h"
-#include "sim/program/step_programs.h"
 
 namespace bucketwise {
 namespace {
@@ -29,7 +29,7 @@ constexpr Bytes many_bytes = default_bucket_cap;
 
 // The error that puts the ends of a preset two standard errors from its middle.
 double error_between_ends(const LinkPreset& preset, const StepInput& input, Bytes bytes) {
-    const RankGroup& group = input.group;
+    const RankGroup group{input.all_ranks(), input.group.ranks_per_node};
     const auto time = [&](PresetEnd end) {
         LinkParameters link = preset_end(preset, end, input.link);
         return to_us(collective_time(CollectiveKind::all_reduce, bytes, group, link));
@@ -49,7 +49,34 @@ struct Deviates {
     std::vector<double> plans;  // by choice
     std::vector<double> measuring;
     LinkDeviates link;
+    LinkDeviates replicas;  // of their link, if it is another
 };
+
+// The links of a step, drawn.
+struct Links {
+    LinkParameters ranks;
+    LinkParameters replicas;
+
+    [[nodiscard]] const LinkParameters& of(const CollectiveRanks& among) const {
+        return among.joins_replicas ? replicas : ranks;
+    }
+};
+
+Links links_of(const StepInput& input) {
+    return {input.link, input.replicas.group.ranks > 1 ? input.replicas.link : LinkParameters{}};
+}
+
+// A link has the same errors wherever it is used.
+LinkDeviates deviates_of_replicas(const Links& links, const LinkDeviates& ranks, Normal& normal) {
+    const bool is_another = links.replicas.segments != links.ranks.segments;
+    return is_another && !links.replicas.segments.empty() ? drawn_deviates(links.replicas, normal)
+                                                          : ranks;
+}
+
+Links drawn_links(const Links& links, const LinkDeviates& ranks, const LinkDeviates& replicas,
+                  double sign) {
+    return {drawn_link(links.ranks, ranks, sign), drawn_link(links.replicas, replicas, sign)};
+}
 
 // The place of a choice's plan: the binary logarithm of its largest bucket.
 double place_of(const Program& program) {
@@ -75,7 +102,7 @@ std::vector<double> along(const std::vector<double>& places, Normal& normal) {
     return deviates;
 }
 
-Deviates drawn(const LinkParameters& link, const std::vector<double>& places, Normal& normal) {
+Deviates drawn(const Links& links, const std::vector<double>& places, Normal& normal) {
     Deviates deviates{normal(),
                       normal(),
                       normal(),
@@ -83,23 +110,22 @@ Deviates drawn(const LinkParameters& link, const std::vector<double>& places, No
                       normal(),
                       along(places, normal),
                       std::vector<double>(places.size()),
+                      {},
                       {}};
-    deviates.link = drawn_deviates(link, normal);
+    deviates.link = drawn_deviates(links.ranks, normal);
     std::ranges::generate(deviates.measuring, std::ref(normal));
+    deviates.replicas = deviates_of_replicas(links, deviates.link, normal);
     return deviates;
 }
 
-// Applies a draw of errors to a closing part. Backward's operations keep their total time, except
-// for the error of `computing`.
+// Applies a draw of errors to a part of the step. Backward's operations keep their total time,
+// except for the error of `computing`.
 class WrongModel {
   public:
     WrongModel(const StepInput& input, const ModelError& error)
         : input_(input), error_(error), refits_(has_segment_errors(input.link)) {
         for (const CollectiveKind kind : every<CollectiveKind>) {
-            const OwnNumbers* own = own_numbers(kind, input.link);
-            const bool measured = own != nullptr && !own->segments.empty();
-            fixed_[static_cast<std::size_t>(kind)] = collective_time(
-                measured ? kind : CollectiveKind::all_reduce, few_bytes, input.group, input.link);
+            fixed_[static_cast<std::size_t>(kind)] = time_of_few_bytes(kind, {});
         }
         for (const TimedOperation& operation : input.workload.backward) {
             backward_ += operation.order.is_beside() ? Duration{0} : operation.device;
@@ -107,8 +133,7 @@ class WrongModel {
     }
 
     // `sign` -1 gives the opposite draw.
-    void apply(const Deviates& deviates, double sign, const LinkParameters& link,
-               Program& program) const {
+    void apply(const Deviates& deviates, double sign, const Links& links, Program& program) const {
         const double computing = std::exp(error_.computing * (sign * deviates.computing));
         const double tilt = std::clamp(error_.readiness * (sign * deviates.readiness), -0.5, 0.5);
         const double fixed = std::exp(error_.link_fixed * (sign * deviates.link_fixed));
@@ -128,21 +153,39 @@ class WrongModel {
                 instruction.device = scaled(device, computing * (1 + tilt * (2 * middle - 1))) +
                                      std::exchange(owed, Duration{0});
                 before += device;
+            } else if (instruction.kind == InstructionKind::forward) {
+                instruction.device =
+                    scaled(instruction.device, computing) + std::exchange(owed, Duration{0});
             }
         }
         for (Collective& collective : program.collectives) {
+            const CollectiveRanks& among = collective.among;
+            const LinkParameters& link = links.of(among);
+            collective.time -= collective.copying;
             if (refits_) {
-                collective.time =
-                    collective_time(collective.kind, collective.bytes, input_.group, link);
+                collective.time = collective_time(collective.kind, collective.bytes,
+                                                  input_.group_of(among), link);
             }
-            const Duration few =
-                std::min(fixed_[static_cast<std::size_t>(collective.kind)], collective.time);
-            collective.time = scaled(few, fixed) + scaled(collective.time - few, bytes);
+            const Duration few = std::min(among == CollectiveRanks{}
+                                              ? fixed_[static_cast<std::size_t>(collective.kind)]
+                                              : time_of_few_bytes(collective.kind, among),
+                                          collective.time);
+            collective.time =
+                collective.copying + scaled(few, fixed) + scaled(collective.time - few, bytes);
             collective.interference = interference_for(collective.kind, link, collective.bytes);
         }
     }
 
   private:
+    [[nodiscard]] Duration time_of_few_bytes(CollectiveKind kind,
+                                             const CollectiveRanks& among) const {
+        const LinkParameters& link = input_.link_of(among);
+        const OwnNumbers* own = own_numbers(kind, link);
+        const bool measured = own != nullptr && !own->segments.empty();
+        return collective_time(measured ? kind : CollectiveKind::all_reduce, few_bytes,
+                               input_.group_of(among), link);
+    }
+
     const StepInput& input_;
     const ModelError& error_;
     bool refits_;
@@ -154,6 +197,38 @@ double saved_of(Duration standard, Duration step) {
     return standard.count() > 0 ? static_cast<double>((standard - step).count()) /
                                       static_cast<double>(standard.count())
                                 : 0.0;
+}
+
+std::int64_t instructions_of(const std::vector<OpenedStep>& opened) {
+    std::int64_t sum = 1;
+    for (const OpenedStep& step : opened) {
+        sum += step.instructions();
+    }
+    return sum;
+}
+
+// Sharded settings have a step each, and a thousand layers have tens of thousands of instructions.
+int pairs_for(const std::vector<OpenedStep>& opened, bool is_fast, bool is_sharded) {
+    constexpr std::int64_t most_instructions = 5'000'000;
+    constexpr std::int64_t fewest = 4;
+    const int pairs = is_fast ? pairs_of_draws : pairs_of_slow_draws;
+    return is_sharded ? static_cast<int>(std::clamp<std::int64_t>(
+                            most_instructions / (2 * instructions_of(opened)), fewest, pairs))
+                      : pairs;
+}
+
+Duration length_of(const StepToClose& step, const Program& closing, bool is_paced) {
+    return is_paced ? step.paced_step(closing) : step.step_closed_by(closing);
+}
+
+// `closing` is already changed, the parts before it are not.
+Duration changed_length(const OpenedStep& opened, const Program& closing, bool is_paced,
+                        const ProgramChange& change) {
+    if (!opened.owns_before) {
+        return length_of(*opened.step, closing, is_paced);
+    }
+    const StepBeforeClosing before = opened.before->changed(change);
+    return length_of(StepToClose(before), closing, is_paced);
 }
 
 }  // namespace
@@ -168,7 +243,7 @@ ModelError model_error_of(const StepInput& input) {
         error.collective_us = of_gpus_us;
     }
     const LinkPreset* preset = input.link.preset.empty() ? nullptr : find_preset(input.link.preset);
-    if (preset != nullptr && input.group.ranks > 1) {
+    if (preset != nullptr && input.all_ranks() > 1) {
         error.link_fixed =
             std::max(error.link_fixed, error_between_ends(*preset, input, few_bytes));
         error.link_bytes =
@@ -177,38 +252,41 @@ ModelError model_error_of(const StepInput& input) {
     return error;
 }
 
-std::vector<DrawnRegret> drawn_regrets(const StepInput& input,
-                                       const std::vector<SyncSettings>& choices,
+std::vector<DrawnRegret> drawn_regrets(const StepInput& input, const std::vector<Setting>& choices,
                                        const ModelError& error, double tolerance,
                                        std::optional<std::size_t> standard) {
     invariant(!choices.empty(), "there is a choice");
     const WrongModel model(input, error);
-    const LinkParameters link = with_declared_errors(input.link, error.interference);
-    const auto programs = transformed(choices, [&](const SyncSettings& choice) {
-        Program program;
-        build_closing(input, choice, make_plan(input.workload, choice.policy), program);
-        return program;
+    Links links = links_of(input);
+    for (LinkParameters* link : {&links.ranks, &links.replicas}) {
+        *link = with_declared_errors(*link, error.interference);
+    }
+    std::vector<OpenedStep> opened;
+    open_steps(planned(input, choices), input, opened);
+    const std::vector<double> places =
+        transformed(opened, [](const OpenedStep& step) { return place_of(step.closing); });
+    const auto paced = transformed(opened, [&](const OpenedStep& one) {
+        return one.step->is_paced_by_one(one.closing) ? 1 : 0;
     });
-    const std::vector<double> places = transformed(programs, place_of);
-    const StepBeforeClosing before(input, choices.front());
-    const StepToClose step(before);
-    const auto paced = transformed(
-        programs, [&](const Program& closing) { return step.is_paced_by_one(closing) ? 1 : 0; });
-    const int pairs = std::ranges::count(paced, 0) == 0 ? pairs_of_draws : pairs_of_slow_draws;
+    const int pairs = pairs_for(opened, std::ranges::count(paced, 0) == 0,
+                                std::holds_alternative<ShardingRequest>(choices.front()));
     Normal normal(input.variation.value_or(Variation{}).seed);
     std::vector<std::vector<double>> regrets(choices.size());
     std::vector<std::vector<double>> saved(choices.size());
     std::vector<Duration> steps(choices.size());
     Program program;
     for (int pair = 0; pair < pairs; ++pair) {
-        const Deviates deviates = drawn(link, places, normal);
+        const Deviates deviates = drawn(links, places, normal);
         for (const double sign : {1.0, -1.0}) {
-            const LinkParameters wrong = drawn_link(link, deviates.link, sign);
+            const Links wrong = drawn_links(links, deviates.link, deviates.replicas, sign);
+            const auto change = [&](Program part) {
+                model.apply(deviates, sign, wrong, part);
+                return part;
+            };
             for (std::size_t i = 0; i < choices.size(); ++i) {
-                program = programs[i];
+                program = opened[i].closing;
                 model.apply(deviates, sign, wrong, program);
-                const Duration length =
-                    paced[i] != 0 ? step.paced_step(program) : step.step_closed_by(program);
+                const Duration length = changed_length(opened[i], program, paced[i] != 0, change);
                 steps[i] =
                     scaled(length, std::exp(error.plan * (sign * deviates.plans[i]) +
                                             error.measuring * (sign * deviates.measuring[i])));
@@ -236,30 +314,37 @@ std::vector<DrawnRegret> drawn_regrets(const StepInput& input,
 
 namespace {
 
-constexpr std::size_t draws_of_interval = 200;
+constexpr std::int64_t draws_of_interval = 200;
 constexpr double tail = 0.025;  // on each side of an interval
 
 // Steps by choice and draw, with parameters and variation drawn.
 std::vector<std::vector<Duration>> draw_steps(const StepInput& input,
-                                              const std::vector<SyncSettings>& choices) {
+                                              const std::vector<Setting>& choices) {
     const Variation variation = input.variation.value_or(Variation{});
     std::vector<std::vector<Duration>> steps(choices.size());
-    const auto plans = transformed(choices, [&](const SyncSettings& choice) {
-        return make_plan(input.workload, choice.policy);
-    });
+    const std::vector<PlannedSetting> settings = planned(input, choices);
+    const Links links = links_of(input);
     Normal normal(variation.seed);
-    Program program;
-    for (std::size_t draw = 0; draw < draws_of_interval; ++draw) {
+    std::vector<OpenedStep> opened;
+    std::int64_t draws = draws_of_interval;
+    for (std::int64_t draw = 0; draw < draws; ++draw) {
         StepInput drawn = input;
-        drawn.link = drawn_link(drawn.link, drawn_deviates(drawn.link, normal));
+        const LinkDeviates deviates = drawn_deviates(links.ranks, normal);
+        Links other =
+            drawn_links(links, deviates, deviates_of_replicas(links, deviates, normal), 1);
+        drawn.link = std::move(other.ranks);
+        drawn.replicas.link = std::move(other.replicas);
         scale_computing(drawn, 1 + variation.compute_standard_error * normal());
         vary_operations(drawn, variation, normal);
-        const StepBeforeClosing before(drawn, choices.front());
-        const StepToClose step(before);
+        open_steps(settings, drawn, opened);
+        if (!settings.front().shares_before()) {
+            constexpr std::int64_t most_instructions = 10'000'000;
+            constexpr std::int64_t fewest = 20;
+            draws = std::clamp(most_instructions / instructions_of(opened), fewest, draws);
+        }
         for (std::size_t i = 0; i < choices.size(); ++i) {
-            build_closing(drawn, choices[i], plans[i], program);
-            vary_collectives(program, variation, normal);
-            steps[i].push_back(step.step_closed_by(program));
+            vary_collectives(opened[i].closing, variation, normal);
+            steps[i].push_back(opened[i].step->step_closed_by(opened[i].closing));
         }
     }
     return steps;
@@ -286,11 +371,14 @@ double octaves_from_default(Bytes cap) {
 }  // namespace
 
 std::vector<StepConfidence> confidence_of(const StepInput& input,
-                                          const std::vector<SyncSettings>& choices,
-                                          double tolerance, double measuring_error,
+                                          const std::vector<Setting>& choices, double tolerance,
+                                          double measuring_error,
                                           std::optional<std::size_t> standard) {
     ModelError error = model_error_of(input);
     error.measuring = measuring_error;
+    if (std::holds_alternative<ShardingRequest>(choices.front())) {
+        error.plan = ModelError{}.plan;  // settings change all passes
+    }
     auto result = transformed(drawn_regrets(input, choices, error, tolerance, standard),
                               [](const DrawnRegret& regret) {
                                   return StepConfidence{regret, {}};

@@ -13,7 +13,7 @@
 
 #include "sim/base/units.h"
 #include "sim/plan/cap.h"
-#include "sim/plan/strategy.h"
+#include "sim/predict/planned_setting.h"
 #include "sim/program/program.h"
 
 namespace bucketwise {
@@ -56,13 +56,12 @@ struct DrawnRegret {
     bool operator==(const DrawnRegret&) const = default;
 };
 
-// By choice; choices differ only in their bucket plans. 96 draws (24 if a draw needs several
-// simulated steps), each second one the opposite of the one before, which makes means as good as
-// those of many more draws. They come from the seed in `input`: the same input gives the same
-// answer. `standard` is the choice to compare with. Throws InputError if a step could last longer
-// than longest_duration.
-std::vector<DrawnRegret> drawn_regrets(const StepInput& input,
-                                       const std::vector<SyncSettings>& choices,
+// By choice; choices differ only in their bucket plans, or in how they shard. 96 draws (24 if a
+// draw needs several simulated steps, fewer for long programs), each second one the opposite of the
+// one before, which makes means as good as those of many more draws. They come from the seed in
+// `input`: the same input gives the same answer. `standard` is the choice to compare with. Throws
+// InputError if a step could last longer than longest_duration.
+std::vector<DrawnRegret> drawn_regrets(const StepInput& input, const std::vector<Setting>& choices,
                                        const ModelError& error, double tolerance,
                                        std::optional<std::size_t> standard = {});
 
@@ -82,14 +81,14 @@ struct StepConfidence {
     bool operator==(const StepConfidence&) const = default;
 };
 
-// By choice; choices differ only in their bucket plans. Regrets and `standard` are those of
+// By choice, as drawn_regrets() takes them. Regrets and `standard` are those of
 // drawn_regrets(); intervals come from 200 draws from the seed in `input`, so the same input gives
 // the same answer. The accumulated micro-steps of a step vary alike. `measuring_error` is that of
 // the steps that will judge the choice, as a share. Throws InputError if a drawn step could last
 // longer than longest_duration.
 std::vector<StepConfidence> confidence_of(const StepInput& input,
-                                          const std::vector<SyncSettings>& choices,
-                                          double tolerance, double measuring_error = 0,
+                                          const std::vector<Setting>& choices, double tolerance,
+                                          double measuring_error = 0,
                                           std::optional<std::size_t> standard = {});
 
 // The row with the least expected regret: the fastest, unless another is better by more than the

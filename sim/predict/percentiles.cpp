@@ -1,13 +1,13 @@
 #include "sim/predict/percentiles.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "sim/base/invariant.h"
 #include "sim/base/statistics.h"
 #include "sim/engine/step_loop.h"
 #include "sim/engine/step_parts.h"
 #include "sim/engine/varied_steps.h"
-#include "sim/program/step_programs.h"
 
 namespace bucketwise {
 namespace {
@@ -23,19 +23,16 @@ struct Draw {
 
 class DrawnSteps {
   public:
-    DrawnSteps(const StepInput& input, const std::vector<SyncSettings>& choices)
+    DrawnSteps(const StepInput& input, const std::vector<Setting>& choices)
         : input_(input),
           variation_(input.variation.value_or(Variation{})),
-          normal_(variation_.seed),
-          before_(input, choices.front()) {
-        for (const SyncSettings& choice : choices) {
-            const BucketPlan plan = make_plan(input.workload, choice.policy);
-            closings_.emplace_back();
-            build_closing(input, choice, plan, closings_.back());
-            most_collectives_ = std::max(most_collectives_, closings_.back().collectives.size());
-            check(closings_.back());
-            if (!before_.loop().starts_idle) {
-                loops_.push_back(RunningLoop(before_, closings_.back()));
+          normal_(variation_.seed) {
+        open_steps(planned(input, choices), input, opened_);
+        for (const OpenedStep& one : opened_) {
+            most_collectives_ = std::max(most_collectives_, one.closing.collectives.size());
+            check(one);
+            if (!one.before->loop().starts_idle) {
+                loops_.push_back(RunningLoop(*one.before, one.closing));
             }
         }
     }
@@ -48,30 +45,38 @@ class DrawnSteps {
             vary_collectives(program, variation_, normal_);
             return program;
         };
-        const StepBeforeClosing before = before_.changed(vary_early, draw_.classes);
-        const std::vector<RankProgress> from_idle =
-            before_.loop().starts_idle ? before.simulate() : std::vector<RankProgress>{};
-        for (std::size_t i = 0; i < closings_.size(); ++i) {
-            program_ = closings_[i];
+        const Normal same = normal_;
+        std::optional<StepBeforeClosing> before;
+        std::vector<RankProgress> from_idle;
+        for (std::size_t i = 0; i < opened_.size(); ++i) {
+            const bool starts_idle = opened_[i].before->loop().starts_idle;
+            if (i == 0 || opened_[i].before != opened_[i - 1].before) {
+                normal_ = same;
+                before = opened_[i].before->changed(vary_early, draw_.classes);
+                if (starts_idle) {
+                    from_idle = before->simulate();
+                }
+            }
+            program_ = opened_[i].closing;
             vary_instructions(program_);
             for (std::size_t k = 0; k < program_.collectives.size(); ++k) {
                 Duration& time = program_.collectives[k].time;
                 time = scaled(time, draw_.collectives[k]);
             }
-            steps[i] = before_.loop().starts_idle ? closed_step(program_, draw_.classes, from_idle)
-                                                  : loops_[i].next(before, program_);
+            steps[i] = starts_idle ? closed_step(program_, draw_.classes, from_idle)
+                                   : loops_[i].next(*before, program_);
         }
     }
 
   private:
     // An upper bound of all draws: deviates lie within 4 sigmas, the slowest rank's within 40.
-    void check(const Program& closing) const {
+    void check(const OpenedStep& one) const {
         const double computing = (1 + 4 * variation_.compute_spread) *
                                  (1 + 4 * variation_.operation_spread) *
                                  variation_.straggler_slowdown * (1 + 40 * variation_.rank_spread);
         check_length((1 + 4 * variation_.collective_spread) * computing *
-                     (before_.longest_possible_seconds() +
-                      largest_slowdown(input_.classes) * longest_possible_seconds(closing)));
+                     (one.before->longest_possible_seconds() +
+                      largest_slowdown(input_.classes) * longest_possible_seconds(one.closing)));
     }
 
     void draw() {
@@ -86,7 +91,7 @@ class DrawnSteps {
         draw_operations(draw_.forward, input_.workload.forward.size());
         draw_operations(draw_.backward, input_.workload.backward.size());
         draw_.optimizer = whole;
-        draw_.classes = varied_classes(input_.classes, input_.group.ranks, variation_, normal_);
+        draw_.classes = varied_classes(input_.classes, input_.all_ranks(), variation_, normal_);
         draw_.collectives.resize(most_collectives_);
         for (double& factor : draw_.collectives) {
             factor = 1 + variation_.collective_spread * normal_();
@@ -110,8 +115,7 @@ class DrawnSteps {
     const StepInput& input_;
     Variation variation_;
     Normal normal_;
-    StepBeforeClosing before_;
-    std::vector<Program> closings_;   // by choice
+    std::vector<OpenedStep> opened_;  // by choice
     std::vector<RunningLoop> loops_;  // by choice, if steps do not start from idle
     std::size_t most_collectives_ = 0;
     Draw draw_;
@@ -130,7 +134,7 @@ std::size_t least(const std::vector<PercentileRow>& rows, Duration StepPercentil
 }  // namespace
 
 std::vector<StepPercentiles> percentiles_of(const StepInput& input,
-                                            const std::vector<SyncSettings>& choices,
+                                            const std::vector<Setting>& choices,
                                             std::int64_t draws) {
     invariant(!choices.empty() && draws > 0, "there is a choice and a draw");
     DrawnSteps drawn(input, choices);
@@ -157,17 +161,24 @@ PercentileTable percentile_table(const StepInput& input, const SyncRequest& requ
                                  const Prediction& prediction, std::int64_t draws) {
     PercentileTable table;
     table.draws = draws;
-    std::vector<SyncSettings> choices;
+    std::vector<Setting> choices;
+    const auto add = [&](const Evaluation& row, const SyncRequest& replicated) {
+        table.rows.push_back({.cap = row.cap});
+        if (row.sharded) {
+            table.rows.back().sharding = row.sharded->request;
+            choices.emplace_back(row.sharded->request);
+        } else {
+            choices.emplace_back(settings_for(replicated));
+        }
+    };
     for (const std::size_t row : rows_that_matter(prediction)) {
         const Evaluation& evaluation = prediction.sweep[row];
         if (row == prediction.best) {
             table.chosen = table.rows.size();
         }
-        table.rows.push_back({.cap = evaluation.cap});
-        choices.push_back(settings_for(with_cap(request, evaluation.cap)));
+        add(evaluation, with_cap(request, evaluation.cap));
     }
-    table.rows.push_back({.cap = prediction.default_cap.cap});
-    choices.push_back(settings_for(without_caps(request)));
+    add(prediction.default_cap, without_caps(request));
     if (prediction.default_is_fastest) {
         table.chosen = table.default_row();
     }

@@ -4,10 +4,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "sim/base/units.h"
 #include "sim/plan/strategy.h"
+#include "sim/predict/planned_setting.h"
 #include "sim/predict/prediction.h"
 #include "sim/program/program.h"
 
@@ -21,22 +23,24 @@ struct StepPercentiles {
     bool operator==(const StepPercentiles&) const = default;
 };
 
-// By choice; choices differ only in their bucket plans. All share each draw: the time of each
-// operation, the slowest rank, and the k-th collective's deviation. Draws come from the seed in
-// `input`: the same input gives the same answer. The accumulated micro-steps of a step vary alike.
-// The percentile q of n steps is the one at rank q (n - 1), rounded. Throws InputError if a drawn
-// step could last longer than longest_duration.
+// By choice; choices differ only in their bucket plans, or in how they shard. All share each draw:
+// the time of each operation, the slowest rank, and the k-th collective's deviation. Draws come
+// from the seed in `input`: the same input gives the same answer. The accumulated micro-steps of a
+// step vary alike. The percentile q of n steps is the one at rank q (n - 1), rounded. Throws
+// InputError if a drawn step could last longer than longest_duration.
 std::vector<StepPercentiles> percentiles_of(const StepInput& input,
-                                            const std::vector<SyncSettings>& choices,
+                                            const std::vector<Setting>& choices,
                                             std::int64_t draws);
 
 struct PercentileRow {
     Cap cap = Cap::none();
+    std::optional<ShardingRequest> sharding = {};  // in place of a cap
     StepPercentiles steps = {};
     bool operator==(const PercentileRow&) const = default;
 };
 
-// The rows of a prediction that matter (rows_that_matter), and the framework's default.
+// The rows of a prediction that matter (rows_that_matter), and the framework's default, or a
+// sharded scenario's own setting.
 struct PercentileTable {
     std::int64_t draws = 0;
     std::vector<PercentileRow> rows;  // by rising cap; the default last

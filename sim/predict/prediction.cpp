@@ -1,5 +1,6 @@
 #include "sim/predict/prediction.h"
 
+#include <algorithm>
 #include <cmath>
 #include <numeric>
 #include <set>
@@ -10,21 +11,9 @@
 
 #include "sim/base/error.h"
 #include "sim/base/transformed.h"
-#include "sim/engine/step_parts.h"
-#include "sim/program/step_programs.h"
 
 namespace bucketwise {
 namespace {
-
-std::vector<Bytes> launched_bytes(const Program& program, const BucketPlan& plan) {
-    std::vector<Bytes> sizes;
-    for (const Collective& collective : program.collectives) {
-        if (collective.bucket) {
-            sizes.push_back(plan.buckets[static_cast<std::size_t>(*collective.bucket)].size);
-        }
-    }
-    return sizes;
-}
 
 std::vector<Evaluation> evaluate_listed(Evaluator& evaluator, std::vector<Bytes> caps,
                                         const Progress& progress) {
@@ -208,13 +197,13 @@ std::set<std::size_t> rows_to_be_sure_of(const std::vector<Evaluation>& sweep) {
 // Sets the confidence of the rows that matter, and of the default.
 void add_confidence(const StepInput& input, const SyncRequest& request, Prediction& prediction) {
     std::vector<Evaluation*> rows;
-    std::vector<SyncSettings> choices;
+    std::vector<Setting> choices;
     for (const std::size_t row : rows_to_be_sure_of(prediction.sweep)) {
         rows.push_back(&prediction.sweep[row]);
-        choices.push_back(settings_for(with_cap(request, rows.back()->cap)));
+        choices.emplace_back(settings_for(with_cap(request, rows.back()->cap)));
     }
     rows.push_back(&prediction.default_cap);
-    choices.push_back(settings_for(without_caps(request)));
+    choices.emplace_back(settings_for(without_caps(request)));
     const std::vector<StepConfidence> confidences =
         confidence_of(input, choices, plateau_tolerance, 0, choices.size() - 1);
     for (std::size_t i = 0; i < rows.size(); ++i) {
@@ -322,60 +311,17 @@ void note_extrapolation(const StepInput& input, Prediction& prediction) {
 }  // namespace
 
 std::vector<std::size_t> rows_that_matter(const Prediction& prediction) {
-    std::set<std::size_t> rows = rows_to_be_sure_of(prediction.sweep);
-    rows.insert(prediction.best);
+    std::set<std::size_t> rows{prediction.best};
+    if (prediction.sweep.front().sharded) {
+        for (std::size_t i = 0; i < prediction.sweep.size(); ++i) {
+            if (prediction.sweep[i].confidence) {
+                rows.insert(i);
+            }
+        }
+    } else {
+        rows.merge(rows_to_be_sure_of(prediction.sweep));
+    }
     return {rows.begin(), rows.end()};
-}
-
-Evaluator::Evaluator(const StepInput& input, SyncRequest request)
-    : input_(input),
-      request_(std::move(request)),
-      before_(input, settings_for(request_)),
-      before_if_free_(before_.changed(with_free_communication)),
-      before_unlaunched_(before_if_free_.changed(with_free_launches)),
-      step_(before_),
-      step_if_free_(before_if_free_),
-      step_unlaunched_(before_unlaunched_) {}
-
-BucketPlan Evaluator::plan(Cap cap) const {
-    return make_plan(input_.workload, settings(cap).policy);
-}
-
-Program Evaluator::program(Cap cap) const {
-    return on_slowest_rank(build_program(input_, settings(cap), plan(cap)), input_.classes);
-}
-
-Simulation Evaluator::simulation(const Program& program) const {
-    const StepLoop loop = loop_of(input_, settings_for(request_));
-    return settled_simulation(program, loop);
-}
-
-Duration Evaluator::step(Cap cap) {
-    build_closing(input_, settings(cap), plan(cap), program_);
-    return step_.step_closed_by(program_);
-}
-
-Evaluation Evaluator::evaluate(Cap cap, const BucketPlan& plan) {
-    build_closing(input_, settings(cap), plan, program_);
-    Evaluation evaluation{.cap = cap_of(with_cap(request_, cap)),
-                          .same_plan = plan.same_plan,
-                          .bucket_bytes = launched_bytes(program_, plan),
-                          .times = step_.closed_by(program_),
-                          .communication = before_.communication() + time_on_wire(program_)};
-    program_ = with_free_communication(std::move(program_));
-    evaluation.exposed = evaluation.times.step() - step_if_free_.step_closed_by(program_);
-    return evaluation;
-}
-
-Binding Evaluator::binding(Cap cap) const {
-    Program program;
-    build_closing(input_, settings(cap), plan(cap), program);
-    const Duration step = step_.step_closed_by(program);
-    program = with_free_communication(std::move(program));
-    const Duration no_communication = step_if_free_.step_closed_by(program);
-    program = with_free_launches(std::move(program));
-    const Duration nothing_but_compute = step_unlaunched_.step_closed_by(program);
-    return {step - no_communication, no_communication - nothing_but_compute, nothing_but_compute};
 }
 
 const Evaluation& Prediction::fastest() const {
@@ -423,55 +369,6 @@ Prediction predict(const StepInput& input, const SyncRequest& request,
     const bool leaves_default = prediction.keep_default || prediction.default_is_fastest;
     prediction.binding = (leaves_default ? defaults : evaluator).binding(prediction.advised().cap);
     return prediction;
-}
-
-namespace {
-
-// Equal steps: the cap that is shortest to type.
-Cap fastest_cap(Evaluator& evaluator, const std::vector<Evaluation>& sweep) {
-    std::optional<std::pair<Duration, int>> least;
-    Cap fastest = sweep.front().cap;
-    for (const Evaluation& row : sweep) {
-        const std::pair rank(evaluator.step(row.cap), digits(row));
-        if (!least || rank < *least) {
-            least = rank;
-            fastest = row.cap;
-        }
-    }
-    return fastest;
-}
-
-PriorEnd at_end(const StepInput& input, const SyncRequest& request, const Prediction& prediction,
-                PresetEnd end) {
-    const Cap choice = prediction.advised().cap;
-    const bool leaves_default = choice.is_default() && has_cap(request);
-    Evaluator evaluator(input, request);
-    Evaluator defaults(input, without_caps(request));
-    const Evaluation best_cap = evaluator.evaluate(fastest_cap(evaluator, prediction.sweep));
-    const Evaluation default_cap = defaults.evaluate(Cap());
-    return {end, default_cap.step() < best_cap.step() ? default_cap : best_cap,
-            leaves_default ? default_cap.step() : evaluator.step(choice)};
-}
-
-}  // namespace
-
-std::vector<PriorEnd> link_ends(const StepInput& input, const SyncRequest& request,
-                                const LinkPreset& preset, const Prediction& prediction) {
-    std::vector<PriorEnd> ends;
-    for (const PresetEnd which : {PresetEnd::slow, PresetEnd::fast}) {
-        StepInput other = input;
-        other.link = preset_end(preset, which, input.link);
-        other.link.interference = input.link.interference;
-        other.link.assumes_interference = input.link.assumes_interference;
-        ends.push_back(at_end(other, request, prediction, which));
-    }
-    return ends;
-}
-
-std::vector<PriorEnd> device_ends(const std::array<StepInput, 2>& slow_and_fast,
-                                  const SyncRequest& request, const Prediction& prediction) {
-    return {at_end(slow_and_fast[0], request, prediction, PresetEnd::slow),
-            at_end(slow_and_fast[1], request, prediction, PresetEnd::fast)};
 }
 
 }  // namespace bucketwise

@@ -1,75 +1,18 @@
-#include "sim/predict/sharded_prediction.h"
-
+// The settings that a sharded step is tried with, and the choice among them.
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <numeric>
 #include <optional>
 #include <tuple>
 #include <utility>
 
 #include "sim/base/transformed.h"
-#include "sim/engine/step_loop.h"
+#include "sim/predict/prediction.h"
 #include "sim/sharding/modules.h"
 
 namespace bucketwise {
 namespace {
-
-StepLoop loop_of_sharded(const ShardedInput& input) {
-    SyncSettings sync;
-    sync.framework.host_waits = input.request.strategy == ShardedStrategy::zero3;
-    return loop_of(input.step, sync);
-}
-
-// The parts of a sharded step.
-class ShardedParts {
-  public:
-    ShardedParts(const ShardedInput& input, const ShardPlan& plan)
-        : before_(parts_before(input, plan)),
-          closing_(built(
-              input, plan,
-              input.step.step.accumulation == 1 ? MicroStepPlace::only : MicroStepPlace::last)) {}
-
-    [[nodiscard]] StepTimes times() const { return StepToClose(before_).closed_by(closing_); }
-    [[nodiscard]] Duration step_with(const ProgramChange& change) const {
-        const StepBeforeClosing before = before_.changed(change);
-        return StepToClose(before).step_closed_by(change(closing_));
-    }
-    [[nodiscard]] Duration communication() const {
-        return before_.communication() + time_on_wire(closing_);
-    }
-    [[nodiscard]] const ShardedMemory& memory() const { return memory_; }
-
-  private:
-    Program built(const ShardedInput& input, const ShardPlan& plan, MicroStepPlace place) {
-        ShardedProgram part = build_sharded_micro_step(input, plan, place, memory_);
-        memory_.go_on_with(part.memory);
-        return std::move(part.program);
-    }
-
-    StepBeforeClosing parts_before(const ShardedInput& input, const ShardPlan& plan) {
-        const std::int64_t before = input.step.step.accumulation - 1;
-        Program first = before > 0 ? built(input, plan, MicroStepPlace::first) : Program{};
-        Program following = before > 1 ? built(input, plan, MicroStepPlace::middle) : Program{};
-        return {loop_of_sharded(input), input.step.classes, std::move(first), std::move(following),
-                before};
-    }
-
-    ShardedMemory memory_;
-    StepBeforeClosing before_;
-    Program closing_;
-};
-
-Program with_free_communication_and_launches(Program program) {
-    return with_free_launches(with_free_communication(std::move(program)));
-}
-
-Bytes largest_gather_of(const ShardPlan& plan) {
-    Bytes largest;
-    for (const ShardGroup& group : plan.groups) {
-        largest = std::max(largest, group.gathered());
-    }
-    return largest;
-}
 
 enum class Spacing : std::uint8_t { quarters, doubled };
 
@@ -124,14 +67,17 @@ std::vector<ShardingRequest> zero3_settings_to_try(const ShardingRequest& base) 
 // Settings that do not change the computation. Prefetching matters only where collectives do not
 // block the host; where they do, asynchronous all-gathers matter. A sweep of all knobs with this
 // many operations would take minutes, so only a few groupings are tried.
-constexpr std::size_t most_operations_for_all = 5'000;
+bool is_long(const StepInput& input) {
+    constexpr std::size_t most_operations_for_all = 5'000;
+    return input.workload.forward.size() > most_operations_for_all;
+}
 
 std::vector<ShardingRequest> settings_to_try(const ShardedInput& input, std::int64_t blocks) {
     if (input.request.strategy == ShardedStrategy::zero3) {
         return zero3_settings_to_try(input.request);
     }
     std::vector<ShardingRequest> requests;
-    if (input.step.workload.forward.size() > most_operations_for_all) {
+    if (is_long(input.step)) {
         for (const bool reshard : {true, false}) {
             ShardingRequest base = input.request;
             base.reshard_after_forward = reshard;
@@ -163,100 +109,125 @@ std::vector<ShardingRequest> settings_to_try(const ShardedInput& input, std::int
     return requests;
 }
 
-bool gives_the_same(const ShardedEvaluation& a, const ShardedEvaluation& b) {
-    return a.times == b.times && a.memory == b.memory && a.groups == b.groups;
+bool gives_the_same(const Evaluation& a, const Evaluation& b) {
+    return a.times == b.times && a.memory == b.memory && a.sharded->groups == b.sharded->groups;
 }
 
 // Leaves out rows with the same results as an earlier row, which asks for less.
-void add_unless_known(ShardedEvaluation row, std::vector<ShardedEvaluation>& sweep) {
+void add_unless_known(Evaluation row, std::vector<Evaluation>& sweep) {
     const bool known = std::ranges::any_of(
-        sweep, [&](const ShardedEvaluation& other) { return gives_the_same(other, row); });
+        sweep, [&](const Evaluation& other) { return gives_the_same(other, row); });
     if (!known) {
         sweep.push_back(std::move(row));
     }
 }
 
-std::vector<std::size_t> rows_by_memory(const std::vector<ShardedEvaluation>& sweep) {
+// --- the choice ---
+
+std::vector<std::size_t> rows_by_memory(const std::vector<Evaluation>& sweep) {
     std::vector<std::size_t> rows(sweep.size());
     std::iota(rows.begin(), rows.end(), 0);
-    std::ranges::stable_sort(rows, [&](std::size_t a, std::size_t b) {
-        return std::pair(sweep[a].peak(), sweep[a].step()) <
-               std::pair(sweep[b].peak(), sweep[b].step());
-    });
+    std::ranges::stable_sort(
+        rows, {}, [&](std::size_t row) { return std::pair(sweep[row].peak(), sweep[row].step()); });
     return rows;
 }
 
-// Steps within the tolerance of the fastest come first, by least memory to a hundredth, then by the
-// fewest knobs turned.
-std::tuple<bool, double, int, Duration> rank_of(const ShardedEvaluation& row, Duration fastest) {
+// The least memory to a hundredth, then the fewest knobs turned.
+std::tuple<double, int, Duration> rank_of(const Evaluation& row) {
     constexpr double as_much = 1.01;
-    const bool is_choice =
-        row.memory.fits() && static_cast<double>(row.step().count()) <=
-                                 (1 + plateau_tolerance) * static_cast<double>(fastest.count());
-    const ShardingRequest& request = row.request;
+    const ShardingRequest& request = row.sharded->request;
     const int knobs =
         (request.forward_prefetch > 0 ? 1 : 0) + (request.backward_prefetch > 1 ? 1 : 0) +
         (request.asynchronous_unshard ? 1 : 0) + (request.layers_per_group > 1 ? 1 : 0);
     const double held =
         std::floor(std::log(static_cast<double>(std::max<std::int64_t>(row.peak().count, 1))) /
                    std::log(as_much));
-    return {!is_choice, held, knobs, row.step()};
+    return {held, knobs, row.step()};
 }
 
-void choose_best(ShardedPrediction& prediction) {
-    const std::vector<ShardedEvaluation>& sweep = prediction.sweep;
-    const std::vector<std::size_t> rows = rows_by_memory(sweep);
+bool is_within(double tolerance, Duration step, Duration fastest) {
+    return static_cast<double>(step.count()) <=
+           (1 + tolerance) * static_cast<double>(fastest.count());
+}
+
+// Up to a dozen, of long steps four, of `fitting` close to the fastest: that one, the frontier's,
+// and those that come first among equally fast ones.
+std::vector<std::size_t> rows_to_be_sure_of(const StepInput& input, const Prediction& prediction,
+                                            const std::vector<std::size_t>& fitting,
+                                            std::size_t fastest) {
+    const std::size_t most = is_long(input) ? 4 : 12;
+    constexpr double looked_at = 0.05;
+    const std::vector<Evaluation>& sweep = prediction.sweep;
+    std::vector<std::size_t> close;
+    std::ranges::copy_if(fitting, std::back_inserter(close), [&](std::size_t row) {
+        return is_within(looked_at, sweep[row].step(), sweep[fastest].step());
+    });
+    std::ranges::stable_sort(close, {}, [&](std::size_t row) {
+        const bool on_frontier =
+            std::ranges::find(prediction.frontier, row) != prediction.frontier.end();
+        const bool as_fast = is_within(plateau_tolerance, sweep[row].step(), sweep[fastest].step());
+        return std::tuple(row != fastest, !on_frontier, !as_fast, rank_of(sweep[row]));
+    });
+    close.resize(std::min(close.size(), most));
+    return close;
+}
+
+void add_confidence(const StepInput& input, const std::vector<std::size_t>& rows,
+                    Prediction& prediction) {
+    std::vector<Evaluation*> drawn =
+        transformed(rows, [&](std::size_t row) { return &prediction.sweep[row]; });
+    drawn.push_back(&prediction.default_cap);
+    const auto choices =
+        transformed(drawn, [](const Evaluation* row) { return Setting(row->sharded->request); });
+    const std::vector<StepConfidence> confidences =
+        confidence_of(input, choices, plateau_tolerance, 0, choices.size() - 1);
+    for (std::size_t i = 0; i < drawn.size(); ++i) {
+        drawn[i]->confidence = confidences[i];
+    }
+}
+
+void find_frontier(const std::vector<std::size_t>& by_memory, Prediction& prediction) {
     constexpr double noticeably = 0.999;
     std::optional<Duration> fastest;
-    for (const std::size_t row : rows) {
-        if (!fastest || sweep[row].step() < scaled(*fastest, noticeably)) {
+    for (const std::size_t row : by_memory) {
+        const Duration step = prediction.sweep[row].step();
+        if (!fastest || step < scaled(*fastest, noticeably)) {
             prediction.frontier.push_back(row);
-            fastest = sweep[row].step();
+            fastest = step;
         }
-    }
-    std::optional<Duration> fastest_fitting;
-    for (const std::size_t row : rows) {
-        if (sweep[row].memory.fits()) {
-            fastest_fitting =
-                std::min(fastest_fitting.value_or(sweep[row].step()), sweep[row].step());
-        }
-    }
-    prediction.best_fits = fastest_fitting.has_value();
-    prediction.best = rows.front();
-    if (fastest_fitting) {
-        prediction.best = *std::ranges::min_element(
-            rows, {}, [&](std::size_t row) { return rank_of(sweep[row], *fastest_fitting); });
     }
 }
 
-Binding binding_of(const ShardedInput& input, const ShardPlan& plan) {
-    const ShardedParts parts(input, plan);
-    const Duration step = parts.times().step();
-    const Duration no_communication = parts.step_with(with_free_communication);
-    const Duration computing = parts.step_with(with_free_communication_and_launches);
-    return {step - no_communication, no_communication - computing, computing};
+void choose_best(const StepInput& input, Prediction& prediction) {
+    const std::vector<Evaluation>& sweep = prediction.sweep;
+    std::vector<std::size_t> rows = rows_by_memory(sweep);
+    find_frontier(rows, prediction);
+    prediction.best = rows.front();
+    std::erase_if(rows, [&](std::size_t row) { return !sweep[row].fits(); });
+    prediction.best_fits = !rows.empty();
+    if (rows.empty()) {
+        return;
+    }
+    const std::size_t fastest =
+        *std::ranges::min_element(rows, {}, [&](std::size_t row) { return sweep[row].step(); });
+    add_confidence(input, rows_to_be_sure_of(input, prediction, rows, fastest), prediction);
+    const auto confidences = transformed(sweep, &Evaluation::confidence);
+    const auto expected = [&](std::size_t row) { return confidences[row]->regret.expected; };
+    const double least = expected(least_expected_regret(confidences, fastest));
+    std::erase_if(rows, [&](std::size_t row) {
+        return !confidences[row] || expected(row) > least + plateau_tolerance;
+    });
+    prediction.best =
+        *std::ranges::min_element(rows, {}, [&](std::size_t row) { return rank_of(sweep[row]); });
+    prediction.plateau_low = prediction.plateau_high = prediction.best;
 }
 
 }  // namespace
 
-ShardedEvaluation evaluate_sharded(const Scenario& scenario, const ShardedInput& input) {
-    const ShardPlan plan = make_shard_plan(input);
-    const ShardedParts parts(input, plan);
-    const StepTimes times = parts.times();
-    return {.request = input.request,
-            .groups = plan.groups.size(),
-            .largest_gather = largest_gather_of(plan),
-            .times = times,
-            .communication = parts.communication(),
-            .exposed = times.step() - parts.step_with(with_free_communication),
-            .memory = memory_need(scenario, parts.memory()),
-            .sharded = parts.memory()};
-}
-
-ShardedPrediction predict_sharded(const Scenario& scenario, const ShardedInput& input,
-                                  const Progress& progress) {
-    ShardedPrediction prediction;
-    prediction.configured = evaluate_sharded(scenario, input);
+Prediction predict_sharded(const Scenario& scenario, const ShardedInput& input,
+                           const Progress& progress) {
+    Prediction prediction;
+    prediction.default_cap = evaluate_sharded(scenario, input);
     const std::vector<std::string> names =
         transformed(input.step.workload.gradients, &Gradient::name);
     const std::vector<ShardingRequest> requests =
@@ -267,8 +238,8 @@ ShardedPrediction predict_sharded(const Scenario& scenario, const ShardedInput& 
         add_unless_known(evaluate_sharded(scenario, tried), prediction.sweep);
         progress(static_cast<double>(i + 1) / static_cast<double>(requests.size()));
     }
-    add_unless_known(prediction.configured, prediction.sweep);
-    if (input.step.workload.forward.size() > most_operations_for_all) {
+    add_unless_known(prediction.default_cap, prediction.sweep);
+    if (is_long(input.step)) {
         prediction.notes.emplace_back(
             "more than 5,000 operations: only resharding and groups of 1, 2, 4 and so on layers "
             "are "
@@ -278,19 +249,11 @@ ShardedPrediction predict_sharded(const Scenario& scenario, const ShardedInput& 
         prediction.notes.emplace_back(
             "all ranks share parameters: there are no replicas, and hsdp is fsdp");
     }
-    choose_best(prediction);
-    tried.request = prediction.advised().request;
-    prediction.binding = binding_of(tried, make_shard_plan(tried));
+    choose_best(input.step, prediction);
+    prediction.configured = prediction.default_cap;
+    tried.request = prediction.advised().sharded->request;
+    prediction.binding = sharded_binding(tried);
     return prediction;
-}
-
-Program sharded_program(const ShardedInput& input) {
-    return on_slowest_rank(build_sharded_program(input, make_shard_plan(input)).program,
-                           input.step.classes);
-}
-
-Simulation sharded_simulation(const ShardedInput& input, const Program& program) {
-    return settled_simulation(program, loop_of_sharded(input));
 }
 
 }  // namespace bucketwise

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "sim/predict/prediction.h"
-#include "sim/predict/sharded_prediction.h"
 #include "sim/scenario/sharding_input.h"
 
 namespace bucketwise {
@@ -42,29 +41,6 @@ Scenario with_strategy(const Scenario& scenario, ComparedStrategy strategy) {
     return other;
 }
 
-StrategyRow replicated_row(const Scenario& scenario) {
-    const StepInput input = step_input(scenario);
-    const Prediction prediction = predict(input, scenario.sync, {}, [](double) {});
-    const Evaluation& best = prediction.advised();
-    const MemoryNeed memory = memory_need(scenario);
-    return {.cap = best.cap.size(),
-            .step = best.step(),
-            .exposed = best.exposed,
-            .memory = memory.most(),
-            .fits = memory.fits()};
-}
-
-StrategyRow sharded_row(const Scenario& scenario) {
-    const ShardedPrediction prediction =
-        predict_sharded(scenario, sharded_input(scenario), [](double) {});
-    const ShardedEvaluation& best = prediction.advised();
-    return {.sharding = best.request,
-            .step = best.step(),
-            .exposed = best.exposed,
-            .memory = best.peak(),
-            .fits = best.memory.fits()};
-}
-
 }  // namespace
 
 std::vector<StrategyRow> compare_strategies(const Scenario& scenario,
@@ -72,9 +48,14 @@ std::vector<StrategyRow> compare_strategies(const Scenario& scenario,
     std::vector<StrategyRow> rows;
     for (const ComparedStrategy strategy : strategies) {
         const Scenario other = with_strategy(scenario, strategy);
-        rows.push_back(strategy == ComparedStrategy::ddp ? replicated_row(other)
-                                                         : sharded_row(other));
-        rows.back().strategy = strategy;
+        const auto quietly = [](double) {};
+        const Prediction prediction = other.sharding
+                                          ? predict_sharded(other, sharded_input(other), quietly)
+                                          : predict(step_input(other), other.sync, {}, quietly);
+        rows.push_back({strategy, prediction.advised()});
+        if (!rows.back().best.memory) {
+            rows.back().best.memory = memory_need(other);
+        }
     }
     return rows;
 }

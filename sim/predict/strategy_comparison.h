@@ -2,11 +2,10 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <vector>
 
 #include "sim/base/names.h"
-#include "sim/base/units.h"
+#include "sim/predict/evaluation.h"
 #include "sim/scenario/scenario.h"
 #include "sim/sharding/sharding.h"
 
@@ -20,12 +19,7 @@ inline constexpr auto names_of<ComparedStrategy> = names("ddp", "fsdp", "hsdp", 
 
 struct StrategyRow {
     ComparedStrategy strategy = ComparedStrategy::ddp;
-    std::optional<Bytes> cap = {};                 // ddp's best
-    std::optional<ShardingRequest> sharding = {};  // the best of the others
-    Duration step{0};
-    Duration exposed{0};
-    Bytes memory = {};
-    bool fits = true;  // for all that is known
+    Evaluation best;  // with its memory
     bool operator==(const StrategyRow&) const = default;
 };
 

@@ -13,7 +13,6 @@
 #include "sim/engine/step_loop.h"
 #include "sim/link/link_input.h"
 #include "sim/predict/prediction.h"
-#include "sim/program/step_programs.h"
 #include "sim/scenario/document_edit.h"
 
 namespace bucketwise {
@@ -127,16 +126,28 @@ std::string Grid::text_of(std::int64_t point) const {
 }
 
 PlannedStep::PlannedStep(const StepInput& input, const SyncRequest& request)
-    : cap_(cap_of(request)),
-      before_(input, settings_for(request)),
+    : PlannedStep(input, PlannedSetting(input, settings_for(request)).parts(input)) {
+    row_.cap = cap_of(request);
+    row_.buckets = std::ranges::count_if(closing_.collectives,
+                                         [](const Collective& c) { return c.bucket.has_value(); });
+    depends_on_ranks_ = request.batch_norm != BatchNormSync::local;  // their messages do
+}
+
+PlannedStep::PlannedStep(const Scenario& scenario, const StepInput& input,
+                         const ShardingRequest& request)
+    : PlannedStep(input, PlannedSetting(input, request).parts(input)) {
+    const ShardPlan plan = make_shard_plan(input.workload, request, input.group.ranks);
+    row_.sharding = request;
+    row_.buckets = std::ssize(plan.groups);
+    row_.memory = memory_need(scenario, sharded_memory({input, request}, plan)).most();
+}
+
+PlannedStep::PlannedStep(const StepInput& input, StepParts parts)
+    : before_(std::move(parts.before)),
+      closing_(std::move(parts.closing)),
       copies_(input.copy_bandwidth, input.copy_fixed),
       host_(input.link.host_issue, input.link.host_wait),
-      ranks_(input.group.ranks),
-      exchanges_statistics_(request.batch_norm != BatchNormSync::local) {
-    const SyncSettings sync = settings_for(request);
-    build_closing(input, sync, make_plan(input.workload, sync.policy), closing_);
-    buckets_ = std::count_if(closing_.collectives.begin(), closing_.collectives.end(),
-                             [](const Collective& c) { return c.bucket.has_value(); });
+      ranks_(input.group.ranks) {
     const Program free = with_free_communication(closing_);
     closing_seconds_ = largest_slowdown(before_.classes()) * longest_possible_seconds(free);
     check_length();
@@ -148,7 +159,7 @@ bool PlannedStep::fits(const StepInput& input) const {
     return std::pair(input.copy_bandwidth, input.copy_fixed) == copies_ &&
            std::pair(input.link.host_issue, input.link.host_wait) == host_ &&
            input.classes == before_.classes() &&
-           (input.group.ranks == ranks_ || !exchanges_statistics_);
+           (input.group.ranks == ranks_ || !depends_on_ranks_);
 }
 
 void PlannedStep::set_costs(const StepInput& input) {
@@ -168,9 +179,7 @@ void PlannedStep::check_length() const {
 }
 
 WhatIf PlannedStep::simulate() const {
-    WhatIf result;
-    result.cap = cap_;
-    result.buckets = buckets_;
+    WhatIf result = row_;
     result.times = StepToClose(before_).settled(closing_);
     result.exposed = result.times.step() - if_free_;
     return result;
@@ -238,8 +247,11 @@ void WhatIfs::move_to(std::int64_t point) {
             set_link_cost(input_.link, *link_costs_[i], value);
         }
     }
-    if (input_.link.assumes_interference) {
-        set_cluster(scenario_, input_);  // it follows from the link's costs
+    // They follow from the link's costs.
+    if (input_.replicas.group.ranks > 1) {
+        input_ = sharded_input(scenario_, std::move(input_.workload)).step;
+    } else if (input_.link.assumes_interference) {
+        set_cluster(scenario_, input_);
     }
     if (plan_ && next_position_ != position_) {
         plan_->set_costs(input_);
@@ -258,16 +270,15 @@ void WhatIfs::read_document(const std::vector<std::size_t>& position) {
         set_at(document_, key.pointer, key.values[position[i]], "--vary");
     }
     if (first) {
-        scenario_ = parse_scenario(document_, file_, read_file_);
-        input_ = step_input(scenario_);
-        plan_.reset();
+        scenario_ = parse_scenario(document_, file_, read_file_, StrategyKinds::all);
+        make_input();
     } else {
         const BatchNormSync batch_norm = scenario_.sync.batch_norm;
-        reread_scenario(document_, file_, read_file_, changed, scenario_);
+        const bool shards = scenario_.sharding.has_value();
+        reread_scenario(document_, file_, read_file_, changed, scenario_, StrategyKinds::all);
         if (changed.contains(ScenarioSection::workload) ||
-            scenario_.sync.batch_norm != batch_norm) {
-            input_ = step_input(scenario_);
-            plan_.reset();
+            scenario_.sync.batch_norm != batch_norm || scenario_.sharding.has_value() != shards) {
+            make_input();
         } else {
             set_input(changed);
         }
@@ -291,15 +302,23 @@ ScenarioSections WhatIfs::changed_sections(const std::vector<std::size_t>& posit
     return changed;
 }
 
+void WhatIfs::make_input() {
+    input_ = scenario_.sharding ? sharded_input(scenario_).step : step_input(scenario_);
+    plan_.reset();
+}
+
 void WhatIfs::set_input(const ScenarioSections& changed) {
-    if (changed.contains(ScenarioSection::sync) || changed.contains(ScenarioSection::step) ||
-        changed.contains(ScenarioSection::variation)) {
+    const bool changes_step = changed.contains(ScenarioSection::sync) ||
+                              changed.contains(ScenarioSection::step) ||
+                              changed.contains(ScenarioSection::variation);
+    if (scenario_.sharding) {
+        input_ = sharded_input(scenario_, std::move(input_.workload)).step;
+    } else if (changes_step) {
         input_ = step_input(scenario_, std::move(input_.workload));
-        plan_.reset();
-        return;
+    } else {
+        set_cluster(scenario_, input_);
     }
-    set_cluster(scenario_, input_);
-    if (plan_ && plan_->fits(input_)) {
+    if (plan_ && !changes_step && plan_->fits(input_)) {
         plan_->set_costs(input_);
     } else {
         plan_.reset();
@@ -308,16 +327,27 @@ void WhatIfs::set_input(const ScenarioSections& changed) {
 
 WhatIf WhatIfs::evaluate_here() {
     const SyncRequest& request = scenario_.sync;
+    const auto quietly = [](double) {};
     if (cap_.best) {
-        const Prediction prediction = predict(input_, request, {}, [](double) {});
+        const Prediction prediction =
+            scenario_.sharding ? predict_sharded(scenario_, {input_, *scenario_.sharding}, quietly)
+                               : predict(input_, request, {}, quietly);
         const Evaluation& best = prediction.chosen();
-        return {.cap = best.cap,
-                .buckets = std::ssize(best.bucket_bytes),
-                .times = best.times,
-                .exposed = best.exposed,
-                .default_step = prediction.default_cap.times.step()};
+        WhatIf row{.cap = best.cap,
+                   .buckets = std::ssize(best.bucket_bytes),
+                   .times = best.times,
+                   .exposed = best.exposed,
+                   .default_step = prediction.default_cap.times.step()};
+        if (best.sharded) {
+            row.buckets = static_cast<std::int64_t>(best.sharded->groups);
+            row.sharding = best.sharded->request;
+            row.memory = best.peak();
+        }
+        return row;
     }
-    if (!plan_) {
+    if (!plan_ && scenario_.sharding) {
+        plan_.emplace(scenario_, input_, *scenario_.sharding);
+    } else if (!plan_) {
         plan_.emplace(input_, cap_.cap ? with_cap(without_list(request), *cap_.cap) : request);
     }
     return plan_->simulate();

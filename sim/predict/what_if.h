@@ -18,6 +18,7 @@
 #include "sim/base/units.h"
 #include "sim/engine/engine.h"
 #include "sim/engine/step_parts.h"
+#include "sim/predict/planned_setting.h"
 #include "sim/program/program.h"
 #include "sim/scenario/scenario.h"
 
@@ -63,14 +64,18 @@ struct WhatIf {
     std::int64_t buckets = 0;
     StepTimes times = {};
     Duration exposed{0};                        // the saving of free communication
-    std::optional<Duration> default_step = {};  // with CapChoice::best: at the framework's default
+    std::optional<Duration> default_step = {};  // with CapChoice::best: at the framework's default,
+                                                // or with the scenario's own sharding
+    std::optional<ShardingRequest> sharding = {};  // in place of a cap; then buckets are groups
+    Bytes memory = {};                             // that a sharded step needs
     bool operator==(const WhatIf&) const = default;
 };
 
-// One plan of one step with variable link and ranks.
+// One plan of one step with variable link, and without shards, variable ranks.
 class PlannedStep {
   public:
     PlannedStep(const StepInput& input, const SyncRequest& request);
+    PlannedStep(const Scenario& scenario, const StepInput& input, const ShardingRequest& request);
 
     // Whether `input`, which may differ in its section cluster, differs in the costs of collectives
     // only.
@@ -82,18 +87,18 @@ class PlannedStep {
     [[nodiscard]] WhatIf simulate() const;
 
   private:
+    PlannedStep(const StepInput& input, StepParts parts);
     void check_length() const;
 
-    Cap cap_;
+    WhatIf row_;  // without its times
     StepBeforeClosing before_;
     Program closing_;
     std::pair<std::optional<BytesPerSecond>, Duration> copies_;
     std::pair<Duration, Duration> host_;  // to issue and to wait
     std::int64_t ranks_;
-    bool exchanges_statistics_;  // in messages that depend on the number of ranks
-    std::int64_t buckets_;
-    double closing_seconds_;  // upper bound without its collectives
-    Duration if_free_;        // the step with free communication
+    bool depends_on_ranks_ = true;  // not the costs of collectives alone
+    double closing_seconds_;        // upper bound without its collectives
+    Duration if_free_;              // the step with free communication
 };
 
 // A value of a link that changes the costs of collectives only.
@@ -124,6 +129,7 @@ class WhatIfs {
     void move_to(std::int64_t point);
     void read_document(const std::vector<std::size_t>& position);
     [[nodiscard]] ScenarioSections changed_sections(const std::vector<std::size_t>& position) const;
+    void make_input();
     void set_input(const ScenarioSections& changed);
     WhatIf evaluate_here();
     // Returns act(); adds the point to its InputError.

@@ -83,13 +83,13 @@ class InstructionWriter {
     // Adds a collective and its launch.
     std::int32_t launch(CollectiveKind kind, Phase phase, Bytes bytes,
                         std::optional<std::int32_t> bucket = {},
-                        const Communicator& communicator = {}) {
-        const LinkParameters& link = input_.link_of(communicator);
+                        const CollectiveRanks& among = {}) {
+        const LinkParameters& link = input_.link_of(among);
         const auto index = static_cast<std::int32_t>(program_.collectives.size());
-        program_.collectives.push_back(
-            {kind, bucket, bytes, collective_time(kind, bytes, input_.group_of(communicator), link),
-             interference_for(kind, link, bytes)});
-        program_.collectives.back().communicator = communicator;
+        program_.collectives.push_back({kind, bucket, bytes,
+                                        collective_time(kind, bytes, input_.group_of(among), link),
+                                        interference_for(kind, link, bytes)});
+        program_.collectives.back().among = among;
         add(InstructionKind::launch, phase, index, link.host_issue, Duration{0});
         return index;
     }

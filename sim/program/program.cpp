@@ -100,19 +100,19 @@ std::vector<Program> programs_of_classes(const Program& program,
     });
 }
 
-RankGroup StepInput::group_of(const Communicator& communicator) const {
-    RankGroup ranks = communicator.joins_replicas ? replicas.group : group;
-    if (communicator.ranks) {
-        ranks = {*communicator.ranks, std::min(*communicator.ranks, ranks.ranks_per_node)};
+RankGroup StepInput::group_of(const CollectiveRanks& among) const {
+    RankGroup ranks = among.joins_replicas ? replicas.group : group;
+    if (among.ranks) {
+        ranks = {*among.ranks, std::min(*among.ranks, ranks.ranks_per_node)};
     }
     return ranks;
 }
 
 void set_collective_costs(Program& program, const StepInput& input) {
     for (Collective& collective : program.collectives) {
-        const LinkParameters& link = input.link_of(collective.communicator);
+        const LinkParameters& link = input.link_of(collective.among);
         collective.time = collective_time(collective.kind, collective.bytes,
-                                          input.group_of(collective.communicator), link) +
+                                          input.group_of(collective.among), link) +
                           collective.copying;
         collective.interference = interference_for(collective.kind, link, collective.bytes);
     }

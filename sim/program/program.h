@@ -88,10 +88,10 @@ enum class CommunicationStream : std::uint8_t { first, second };
 constexpr std::size_t communication_streams = 2;
 
 // The ranks of a collective, and their link: StepInput's, or those with the same shards.
-struct Communicator {
+struct CollectiveRanks {
     bool joins_replicas = false;
     std::optional<std::int64_t> ranks = {};  // only so many of them, that keep more than a shard
-    bool operator==(const Communicator&) const = default;
+    bool operator==(const CollectiveRanks&) const = default;
 };
 
 struct Collective {
@@ -110,7 +110,7 @@ struct Collective {
     std::optional<std::int32_t> follows = {};
     // The index in ShardPlan::groups of the group whose parameters or gradients it moves.
     std::optional<std::int32_t> group = {};
-    Communicator communicator = {};
+    CollectiveRanks among = {};
     Duration copying{0};  // the part of `time` that copies on its stream take, not the link
     bool operator==(const Collective&) const = default;
 };
@@ -166,9 +166,10 @@ struct StepInput {
     Replicas replicas = {};               // one rank: none
     bool operator==(const StepInput&) const = default;
 
-    [[nodiscard]] RankGroup group_of(const Communicator& communicator) const;
-    [[nodiscard]] const LinkParameters& link_of(const Communicator& communicator) const {
-        return communicator.joins_replicas ? replicas.link : link;
+    [[nodiscard]] std::int64_t all_ranks() const { return group.ranks * replicas.group.ranks; }
+    [[nodiscard]] RankGroup group_of(const CollectiveRanks& among) const;
+    [[nodiscard]] const LinkParameters& link_of(const CollectiveRanks& among) const {
+        return among.joins_replicas ? replicas.link : link;
     }
 };
 

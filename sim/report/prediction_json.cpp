@@ -2,31 +2,59 @@
 
 #include <cmath>
 
+#include <fmt/format.h>
+
 #include "sim/base/json_output.h"
-#include "sim/report/report.h"
 #include "sim/report/verdict.h"
+#include "sim/scenario/sharding_input.h"
 
 namespace bucketwise {
 namespace {
 
-Json row_json(const Evaluation& evaluation) {
-    Json json = times_json(evaluation.times, evaluation.communication, evaluation.exposed);
-    json["bucket_cap_mib"] = mib_or_null(evaluation.cap.size());
-    json["buckets"] = evaluation.bucket_bytes.size();
-    json["bucket_bytes"] = json_list(evaluation.bucket_bytes, byte_count);
-    if (evaluation.confidence) {
-        const StepConfidence& confidence = *evaluation.confidence;
-        add_optional(json, "step_interval_ms", confidence.interval, [](const StepInterval& of) {
-            return Json{to_ms(of.low), to_ms(of.high)};
-        });
-        json["expected_regret"] = confidence.regret.expected;
-        json["expected_regret_95"] = confidence.regret.most;
+Json binding_json(const Binding& binding) {
+    return {{"compute_ms", to_ms(binding.compute)},
+            {"communication_ms", to_ms(binding.communication)},
+            {"launch_ms", to_ms(binding.launch)}};
+}
+
+Json sharded_json(const Evaluation& row) {
+    const auto& [request, groups, largest_gather, memory] = *row.sharded;
+    Json held = Json::object();
+    for (const ShardedTensor tensor : every<ShardedTensor>) {
+        held[std::string(name_of(tensor)) + "_bytes"] = memory.of(tensor).count;
     }
-    if (!evaluation.cap.is_none()) {
-        json["same_plan_mib"] = {to_mib(evaluation.same_plan.lowest),
-                                 evaluation.same_plan.highest
-                                     ? Json(to_mib(*evaluation.same_plan.highest))
-                                     : Json(nullptr)};
+    return {{"sharding", sharding_json(request)},           {"groups", groups},
+            {"largest_gather_bytes", largest_gather.count}, {"memory", to_json(*row.memory)},
+            {"sharded_peak_bytes", memory.peak.count},      {"at_sharded_peak", held}};
+}
+
+Json cap_json(const Evaluation& row) {
+    Json json{{"bucket_cap_mib", mib_or_null(row.cap.size())},
+              {"buckets", row.bucket_bytes.size()},
+              {"bucket_bytes", json_list(row.bucket_bytes, byte_count)}};
+    if (!row.cap.is_none()) {
+        json["same_plan_mib"] = {
+            to_mib(row.same_plan.lowest),
+            row.same_plan.highest ? Json(to_mib(*row.same_plan.highest)) : Json(nullptr)};
+    }
+    return json;
+}
+
+Json row_json(const Evaluation& row) {
+    Json json = row.sharded ? sharded_json(row) : cap_json(row);
+    json.update({{"step_ms", to_ms(row.step())},
+                 {"forward_ms", to_ms(row.times.forward)},
+                 {"backward_ms", to_ms(row.times.backward)},
+                 {"optimizer_ms", to_ms(row.times.optimizer)},
+                 {"communication_ms", to_ms(row.communication)},
+                 {"exposed_communication_ms", to_ms(row.exposed)}});
+    if (row.confidence) {
+        add_optional(json, "step_interval_ms", row.confidence->interval,
+                     [](const StepInterval& of) {
+                         return Json{to_ms(of.low), to_ms(of.high)};
+                     });
+        json["expected_regret"] = row.confidence->regret.expected;
+        json["expected_regret_95"] = row.confidence->regret.most;
     }
     return json;
 }
@@ -80,11 +108,16 @@ Json prior_end_json(const PriorEnd& end) {
 }
 
 Json percentiles_json(const PercentileRow& row) {
-    return {{"bucket_cap_mib", mib_or_null(row.cap.size())},
-            {"p50_ms", to_ms(row.steps.p50)},
-            {"p90_ms", to_ms(row.steps.p90)},
-            {"p95_ms", to_ms(row.steps.p95)},
-            {"p99_ms", to_ms(row.steps.p99)}};
+    Json json{{"p50_ms", to_ms(row.steps.p50)},
+              {"p90_ms", to_ms(row.steps.p90)},
+              {"p95_ms", to_ms(row.steps.p95)},
+              {"p99_ms", to_ms(row.steps.p99)}};
+    if (row.sharding) {
+        json["sharding"] = sharding_json(*row.sharding);
+    } else {
+        json["bucket_cap_mib"] = mib_or_null(row.cap.size());
+    }
+    return json;
 }
 
 Json verdict_json(const PredictedVerdict& verdict) {
@@ -95,24 +128,20 @@ Json verdict_json(const PredictedVerdict& verdict) {
     return json;
 }
 
+void add_settings(const SettingAdvice& settings, Json& json) {
+    for (const FrameworkSetting& setting : settings.frameworks) {
+        json["settings"][std::string(name_of(setting.use.framework))] = setting_json(setting);
+    }
+    for (const WrapperSetting& wrapper : settings.wrappers) {
+        json["wrappers"][std::string(name_of(wrapper.place))] = wrapper_json(wrapper);
+    }
+    for (const ShardedSetting& setting : settings.sharded) {
+        json["settings"][setting.place] = {
+            {"typed", fmt::format("{}", fmt::join(setting.lines, "\n"))}, {"note", setting.note}};
+    }
+}
+
 }  // namespace
-
-Json mib_or_null(const std::optional<Bytes>& cap) {
-    return cap ? Json(typed_mib(*cap)) : Json(nullptr);
-}
-
-Json times_json(const StepTimes& times, Duration communication, Duration exposed) {
-    return {
-        {"step_ms", to_ms(times.step())},           {"forward_ms", to_ms(times.forward)},
-        {"backward_ms", to_ms(times.backward)},     {"optimizer_ms", to_ms(times.optimizer)},
-        {"communication_ms", to_ms(communication)}, {"exposed_communication_ms", to_ms(exposed)}};
-}
-
-Json to_json(const Binding& binding) {
-    return {{"compute_ms", to_ms(binding.compute)},
-            {"communication_ms", to_ms(binding.communication)},
-            {"launch_ms", to_ms(binding.launch)}};
-}
 
 Json to_json(const MemoryNeed& need) {
     Json json{{"parameters_bytes", need.parameters.count},
@@ -129,33 +158,25 @@ Json to_json(const MemoryNeed& need) {
     return json;
 }
 
+Json mib_or_null(const std::optional<Bytes>& cap) {
+    return cap ? Json(typed_mib(*cap)) : Json(nullptr);
+}
+
 Json to_json(const Scenario& scenario, const Prediction& prediction, const SettingAdvice& settings,
              const PriorEnds& ends) {
-    const Evaluation& best = prediction.chosen();
     const PredictedVerdict verdict = verdict_of(scenario, prediction);
     Json json{{"format", prediction_format},
               {"verdict", verdict_json(verdict)},
               {"scenario", scenario.name},
-              {"strategy", name_of(scenario.sync.strategy)},
+              {"strategy", strategy_of(scenario)},
               {"ranks", scenario.group.ranks},
               {"link", scenario.link.name},
-              {"best", row_json(best)},
-              {"default", row_json(prediction.default_cap)},
-              {"keep_default", prediction.keep_default},
-              {"plateau_mib",
-               {mib_or_null(prediction.sweep[prediction.plateau_low].cap.size()),
-                mib_or_null(prediction.sweep[prediction.plateau_high].cap.size())}},
-              {"binding", to_json(prediction.binding)},
-              {"every_plan", prediction.every_plan},
+              {"best", row_json(prediction.chosen())},
+              {"binding", binding_json(prediction.binding)},
               {"sweep", json_list(prediction.sweep, row_json)},
               {"settings", Json::object()},
               {"notes", notes_of(scenario, prediction.notes)}};
-    for (const FrameworkSetting& setting : settings.frameworks) {
-        json["settings"][std::string(name_of(setting.use.framework))] = setting_json(setting);
-    }
-    for (const WrapperSetting& wrapper : settings.wrappers) {
-        json["wrappers"][std::string(name_of(wrapper.place))] = wrapper_json(wrapper);
-    }
+    add_settings(settings, json);
     if (!ends.link.empty()) {
         json["link_preset"] = {{"name", scenario.link.preset},
                                {"ends", json_list(ends.link, prior_end_json)}};
@@ -166,6 +187,17 @@ Json to_json(const Scenario& scenario, const Prediction& prediction, const Setti
     }
     add_optional(json, "configured", prediction.configured, row_json);
     add_optional(json, "with_ddp", prediction.with_ddp, row_json);
+    if (scenario.sharding) {
+        json["sharded"] = true;
+        json["frontier"] = json_list(
+            prediction.frontier, [&](std::size_t row) { return row_json(prediction.sweep[row]); });
+        return json;
+    }
+    json["default"] = row_json(prediction.default_cap);
+    json["keep_default"] = prediction.keep_default;
+    json["plateau_mib"] = {mib_or_null(prediction.sweep[prediction.plateau_low].cap.size()),
+                           mib_or_null(prediction.sweep[prediction.plateau_high].cap.size())};
+    json["every_plan"] = prediction.every_plan;
     json["memory"] = to_json(memory_need(scenario));
     return json;
 }
@@ -176,7 +208,28 @@ Json to_json(const PercentileTable& table) {
             {"default", percentiles_json(table.rows[table.default_row()])},
             {"best_p50", percentiles_json(table.rows[table.best_p50])},
             {"best_p99", percentiles_json(table.rows[table.best_p99])},
-            {"caps", json_list(table.rows, percentiles_json)}};
+            {table.rows.front().sharding ? "shardings" : "caps",
+             json_list(table.rows, percentiles_json)}};
+}
+
+Json to_json(const OptimalGroups& optimum) {
+    Json json = row_json(optimum.evaluation);
+    json["evaluations"] = optimum.evaluations;
+    return json;
+}
+
+Json to_json(const std::vector<StrategyRow>& rows) {
+    return json_list(rows, [](const StrategyRow& row) {
+        Json json{{"strategy", name_of(row.strategy)},
+                  {"step_ms", to_ms(row.best.step())},
+                  {"exposed_communication_ms", to_ms(row.best.exposed)},
+                  {"memory_bytes", row.best.peak().count},
+                  {"fits", row.best.fits()}};
+        add_optional(json, "bucket_cap_mib", row.best.cap.size(), to_mib);
+        add_optional(json, "sharding", row.best.sharded,
+                     [](const ShardedRow& sharded) { return sharding_json(sharded.request); });
+        return json;
+    });
 }
 
 }  // namespace bucketwise

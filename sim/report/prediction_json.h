@@ -6,9 +6,11 @@
 
 #include "sim/base/json.h"
 #include "sim/frameworks/framework_advice.h"
+#include "sim/optimum/optimal_groups.h"
 #include "sim/predict/percentiles.h"
 #include "sim/predict/prediction.h"
-#include "sim/scenario/memory_need.h"
+#include "sim/predict/preset_ends.h"
+#include "sim/predict/strategy_comparison.h"
 #include "sim/scenario/scenario.h"
 
 namespace bucketwise {
@@ -26,6 +28,10 @@ constexpr int prediction_format = 2;
 // preset ends that were asked for; with_ddp is the same step with DDP, for other strategies; notes
 // are the prediction's and the scenario's caveats. With --plan optimal the program adds `optimal`
 // (optimal_report.h).
+//
+// A sharded prediction has `sharded`, true, and no key about caps or defaults: best, configured,
+// and sweep hold rows with sharding, as in a scenario, groups, largest_gather_bytes and memory in
+// place of a cap and its buckets; frontier holds those that no other beats in step and memory.
 Json to_json(const Scenario& scenario, const Prediction& prediction,
              const SettingAdvice& settings = {}, const PriorEnds& ends = {});
 
@@ -33,14 +39,14 @@ Json to_json(const Scenario& scenario, const Prediction& prediction,
 // and p99_ms; caps: all rows.
 Json to_json(const PercentileTable& table);
 
-// The number of MiB to type for a cap; null without one.
-Json mib_or_null(const std::optional<Bytes>& cap);
-
-Json times_json(const StepTimes& times, Duration communication, Duration exposed);
-Json to_json(const Binding& binding);
-
 // The known parts in bytes; the most at one time, and, where the device's memory is known, whether
 // it fits.
 Json to_json(const MemoryNeed& need);
+
+Json to_json(const OptimalGroups& optimum);
+Json to_json(const std::vector<StrategyRow>& rows);
+
+// The number of MiB to type for a cap; null without one.
+Json mib_or_null(const std::optional<Bytes>& cap);
 
 }  // namespace bucketwise

@@ -4,7 +4,9 @@
 
 #include <fmt/format.h>
 
+#include "sim/base/transformed.h"
 #include "sim/report/number_text.h"
+#include "sim/report/sharding_text.h"
 #include "sim/report/verdict.h"
 
 namespace bucketwise {
@@ -78,7 +80,7 @@ double width_of(const std::vector<Evaluation>& sweep) {
 std::string plateau_text(const Prediction& prediction) {
     constexpr double little = 0.02;
     const std::vector<Evaluation>& sweep = prediction.sweep;
-    if (sweep.size() == 1) {
+    if (sweep.size() == 1 || sweep.front().sharded) {
         return "";
     }
     if (all_within_plateau(prediction)) {
@@ -208,6 +210,10 @@ std::string settings_text(const SettingAdvice& settings) {
                 : "    For other frameworks, and wrappers such as lightning: --for all.\n");
 }
 
+bool has_choice(const Evaluation& row) {
+    return row.sharded || !row.cap.is_none();
+}
+
 // Whether the advice holds over the whole range of a preset.
 std::string ends_text(const std::string& what, const std::vector<PriorEnd>& ends) {
     std::string text;
@@ -215,17 +221,18 @@ std::string ends_text(const std::string& what, const std::vector<PriorEnd>& ends
     for (const PriorEnd& end : ends) {
         text += fmt::format("    at its {} end: {} per step", name_of(end.end),
                             ms_text(end.best.times.step()));
-        text += end.best.cap.is_none()
+        text += !has_choice(end.best)
                     ? "\n"
-                    : fmt::format(", best cap {}; with the advice above {}\n",
-                                  bucket_cap_text(end.best.cap.size()), ms_text(end.with_choice));
+                    : fmt::format(", best {} {}; with the advice above {}\n",
+                                  end.best.sharded ? "with" : "cap", setting_label(end.best),
+                                  ms_text(end.with_choice));
         most = std::max(most, end.regret());
     }
     if (text.empty()) {
         return "";
     }
     text = fmt::format("  {}, not a measurement:\n", what) + text;
-    return ends.front().best.cap.is_none()
+    return !has_choice(ends.front().best)
                ? text
                : text + fmt::format("    at these ends the advice costs {}.\n",
                                     most < 0.0005 ? "nothing" : "at most " + percent_text(most));
@@ -240,18 +247,31 @@ std::string provenance_text(const LinkParameters& link) {
     return text.empty() ? "" : fmt::format("\n  Link {}: {}\n", link.name, text);
 }
 
-std::string percentile_marks(const PercentileTable& table, std::size_t row) {
-    return marks_text({{row == table.chosen, "chosen"},
-                       {row == table.default_row(), "default"},
-                       {row == table.best_p50, "best p50"},
-                       {row == table.best_p99, "best p99"}});
+// The parts that memory counts, where it does not count all.
+std::string memory_parts_text(const MemoryNeed& need) {
+    if (need.activations && need.optimizer_state) {
+        return "";
+    }
+    return fmt::format(
+        "  Memory counts parameters and gradients{}.\n",
+        need.optimizer_state ? " and the optimizer's state; activations are not known"
+        : need.activations   ? " and activations; what the optimizer keeps is not known"
+                             : "; activations and what the optimizer keeps are not known");
 }
 
-}  // namespace
-
-std::vector<std::string> notes_of(const Scenario& scenario, std::vector<std::string> notes) {
-    std::ranges::copy(caveats(scenario), std::back_inserter(notes));
-    return notes;
+std::string settings_text(const std::vector<ShardedSetting>& settings) {
+    if (settings.empty()) {
+        return "";
+    }
+    std::string text = "\n  Settings to type:\n";
+    for (const ShardedSetting& setting : settings) {
+        text += fmt::format("    {}\n", setting.place);
+        for (const std::string& line : setting.lines) {
+            text += fmt::format("      {}\n", line);
+        }
+        text += setting.note.empty() ? "" : fmt::format("      ({})\n", setting.note);
+    }
+    return text;
 }
 
 std::string notes_text(const Scenario& scenario, const std::vector<std::string>& notes) {
@@ -291,24 +311,36 @@ std::string binding_text(const Binding& binding, Duration step, Duration communi
                ms_text(communication), 100 * share_of(hidden, communication), ms_text(exposed));
 }
 
+std::string percentile_marks(const PercentileTable& table, std::size_t row) {
+    return marks_text({{row == table.chosen, "chosen"},
+                       {row == table.default_row(), table.rows[row].sharding ? "yours" : "default"},
+                       {row == table.best_p50, "best p50"},
+                       {row == table.best_p99, "best p99"}});
+}
+
+}  // namespace
+
 std::string text_report(const Scenario& scenario, const Prediction& prediction,
                         const SettingAdvice& settings, const PriorEnds& ends, Detail detail) {
+    const Evaluation& advised = prediction.advised();
+    const bool shards = advised.sharded.has_value();
     const bool full = detail == Detail::full;
-    const bool has_choice = !prediction.sweep[prediction.best].cap.is_none();
+    const bool chooses = has_choice(prediction.sweep[prediction.best]);
     const PredictedVerdict verdict = verdict_of(scenario, prediction);
-    std::string text = heading_text(scenario, verdict.text, name_of(scenario.sync.strategy));
-    if (has_choice) {
+    std::string text = heading_text(scenario, verdict.text, strategy_of(scenario));
+    if (chooses) {
         text += sweep_table(prediction, detail);
-        text += full || verdict.advice == Advice::set_cap ? curve(prediction) : "";
+        text += shards                                      ? memory_parts_text(*advised.memory)
+                : full || verdict.advice == Advice::set_cap ? curve(prediction)
+                                                            : "";
     }
     text += '\n';
-    const Evaluation& advised = prediction.advised();
     text += binding_text(prediction.binding, advised.times.step(), advised.communication,
                          advised.exposed) +
             launch_text(prediction) + plateau_text(prediction);
-    text += full ? confidence_text(prediction) : "";
-    if (has_choice && verdict.advice != Advice::withheld) {
-        text += settings_text(settings);
+    text += full || shards ? confidence_text(prediction) : "";
+    if (chooses && verdict.advice != Advice::withheld) {
+        text += settings_text(settings) + settings_text(settings.sharded);
     }
     text += full ? provenance_text(scenario.link) : "";
     text += ends_text(fmt::format("{} is a preset", scenario.link.preset), ends.link);
@@ -321,25 +353,91 @@ std::string text_report(const Scenario& scenario, const Prediction& prediction,
 }
 
 std::string text_of(const PercentileTable& table) {
+    const bool shards = table.rows.front().sharding.has_value();
     std::vector<std::vector<std::string>> rows;
     for (std::size_t i = 0; i < table.rows.size(); ++i) {
         const std::string mark = percentile_marks(table, i);
         if (!mark.empty()) {
-            const auto& [cap, steps] = table.rows[i];
-            rows.push_back({bucket_cap_text(cap.size()), three_digits(to_ms(steps.p50)),
-                            three_digits(to_ms(steps.p90)), three_digits(to_ms(steps.p95)),
-                            three_digits(to_ms(steps.p99)), mark});
+            const auto& [cap, sharding, steps] = table.rows[i];
+            rows.push_back({sharding ? setting_label(*sharding) : bucket_cap_text(cap.size()),
+                            three_digits(to_ms(steps.p50)), three_digits(to_ms(steps.p90)),
+                            three_digits(to_ms(steps.p95)), three_digits(to_ms(steps.p99)), mark});
         }
     }
-    return fmt::format("\n  {} single steps drawn from the variation, the same for every cap:\n",
-                       table.draws) +
-           text_table({{"bucket cap", 17},
+    return fmt::format("\n  {} single steps drawn from the variation, the same for every {}:\n",
+                       table.draws, shards ? "setting" : "cap") +
+           text_table({{shards ? "setting" : "bucket cap", 17},
                        {"p50 (ms)", 11},
                        {"p90 (ms)", 11},
                        {"p95 (ms)", 11},
                        {"p99 (ms)", 11},
                        {.heading = "", .left = true}},
                       rows);
+}
+
+namespace {
+
+std::string setting_of(const Evaluation& row) {
+    return row.sharded         ? setting_text(row.sharded->request)
+           : row.cap.is_none() ? "its default cap"
+                               : "a bucket cap of " + bucket_cap_text(row.cap.size());
+}
+
+// The fastest row that fits; if none fits, the fastest of all.
+const StrategyRow& fastest_row(const std::vector<StrategyRow>& rows) {
+    return *std::ranges::min_element(rows, {}, [](const StrategyRow& row) {
+        return std::pair(!row.best.fits(), row.best.step());
+    });
+}
+
+}  // namespace
+
+std::string optimal_text(const Prediction& prediction, const OptimalGroups& optimum,
+                         const std::vector<ShardedSetting>& settings) {
+    const Evaluation& found = optimum.evaluation;
+    const Duration even = prediction.advised().step();
+    const double saved = share_of(even - found.step(), even);
+    std::string text = fmt::format(
+        "\n  Groups of any sizes: {} in {} groups, {} than the best above, with {}; the best "
+        "of {} tried.\n",
+        ms_text(found.step()), found.sharded->groups,
+        saved >= 0 ? percent_text(saved) + " less" : percent_text(-saved) + " more",
+        memory_text(found.peak()), optimum.evaluations);
+    constexpr double noticeable = 0.001;
+    return saved < noticeable ? text : text + settings_text(settings);
+}
+
+std::string comparison_text(const std::vector<StrategyRow>& rows) {
+    const MemoryUnit unit = unit_for(std::ranges::max(
+        transformed(rows, [](const StrategyRow& row) { return row.best.peak(); })));
+    std::vector<std::vector<std::string>> cells;
+    for (const StrategyRow& row : rows) {
+        cells.push_back({fmt::format("  {}", name_of(row.strategy)),
+                         three_digits(to_ms(row.best.step())),
+                         three_digits(to_ms(row.best.exposed)), unit.number(row.best.peak()),
+                         setting_of(row.best) + (row.best.fits() ? "" : "; does not fit")});
+    }
+    std::string text = "\n  Strategies, each with its best setting:\n" +
+                       text_table({{.heading = "  strategy", .left = true},
+                                   {"step (ms)"},
+                                   {"exposed (ms)"},
+                                   {fmt::format("memory ({})", unit.name)},
+                                   {.heading = "setting", .left = true}},
+                                  cells);
+    const StrategyRow& fastest = fastest_row(rows);
+    text += fmt::format("  {}{} is the fastest", name_of(fastest.strategy),
+                        fastest.best.fits() ? "" : ", which does not fit either,");
+    for (const StrategyRow& row : rows) {
+        if (row.best.fits() && row.strategy != fastest.strategy) {
+            text += fmt::format(
+                ", {} faster than {} with {} of its memory",
+                percent_text(share_of(row.best.step() - fastest.best.step(), row.best.step())),
+                name_of(row.strategy),
+                percent_text(static_cast<double>(fastest.best.peak().count) /
+                             static_cast<double>(row.best.peak().count)));
+        }
+    }
+    return text + ".\n";
 }
 
 }  // namespace bucketwise

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "sim/report/number_text.h"
+#include "sim/report/sharding_text.h"
 
 namespace bucketwise {
 namespace {
@@ -72,6 +73,95 @@ std::vector<std::size_t> short_rows(const Prediction& prediction) {
     return {rows.begin(), rows.end()};
 }
 
+struct ShownRow {
+    std::vector<std::string> knobs;
+    const Evaluation* row = nullptr;
+    std::string mark = {};
+};
+
+// Rows by rising cap.
+std::vector<ShownRow> cap_rows(const Prediction& prediction, Detail detail) {
+    const bool exact = detail == Detail::full;
+    std::vector<ShownRow> rows;
+    const auto add = [&](const std::string& cap, const Evaluation& row, const std::string& mark) {
+        rows.push_back({{cap, std::to_string(row.bucket_bytes.size())}, &row, mark});
+    };
+    std::string listed;
+    for (const std::size_t i : exact ? telling_rows(prediction) : short_rows(prediction)) {
+        const std::string mark = marks(prediction, i);
+        const std::optional<Bytes> cap = prediction.sweep[i].cap.size();
+        add(exact || !mark.empty() ? bucket_cap_text(cap) : rounded_cap_text(cap),
+            prediction.sweep[i], mark);
+        listed += mark;
+    }
+    if (listed.find("default") == std::string::npos) {
+        add("default", prediction.default_cap, "");
+    }
+    if (prediction.configured && listed.find("yours") == std::string::npos) {
+        add(bucket_cap_text(prediction.configured->cap.size()), *prediction.configured, "yours");
+    }
+    return rows;
+}
+
+bool is_configured(const Prediction& prediction, const Evaluation& row) {
+    const Evaluation& own = *prediction.configured;
+    return row.times == own.times && row.memory == own.memory &&
+           row.sharded->groups == own.sharded->groups;
+}
+
+std::vector<ShownRow> sharded_rows(const Prediction& prediction) {
+    constexpr std::size_t most = 12;
+    const std::vector<Evaluation>& sweep = prediction.sweep;
+    const std::vector<std::size_t>& frontier = prediction.frontier;
+    const std::size_t every = (frontier.size() + most - 1) / most;
+    std::set<std::size_t> chosen{frontier.back(), prediction.best};
+    for (std::size_t i = 0; i < frontier.size(); i += every) {
+        chosen.insert(frontier[i]);
+    }
+    for (std::size_t i = 0; i < sweep.size(); ++i) {
+        if (is_configured(prediction, sweep[i])) {
+            chosen.insert(i);
+        }
+    }
+    std::vector<ShownRow> rows;
+    for (const std::size_t i : chosen) {
+        rows.push_back({knob_cells(sweep[i].sharded->request), &sweep[i],
+                        marks_text({{i == prediction.best, "best"},
+                                    {is_configured(prediction, sweep[i]), "yours"},
+                                    {!sweep[i].fits(), "does not fit"}})});
+    }
+    std::ranges::stable_sort(rows, {}, [](const ShownRow& shown) { return shown.row->peak(); });
+    return rows;
+}
+
+std::string table_text(const std::vector<std::string>& knobs, const std::vector<ShownRow>& rows,
+                       const Prediction& prediction) {
+    const bool is_sharded = rows.front().row->sharded.has_value();
+    const Duration fastest = prediction.fastest().step();
+    const MemoryUnit unit = unit_for(rows.back().row->peak());
+    std::vector<TextColumn> columns;
+    for (const std::string& knob : knobs) {
+        columns.push_back({knob});
+    }
+    columns.insert(
+        columns.end(),
+        {{"step (ms)"}, {"exposed (ms)"}, {"over fastest"}, {.heading = "", .left = true}});
+    const std::size_t place = knobs.size() + (is_sharded ? 2 : 1);
+    columns.insert(columns.begin() + static_cast<std::ptrdiff_t>(place),
+                   {is_sharded ? fmt::format("memory ({})", unit.name) : "backward (ms)"});
+    std::vector<std::vector<std::string>> cells;
+    for (const auto& [typed, row, mark] : rows) {
+        cells.push_back(typed);
+        cells.back().insert(cells.back().end(),
+                            {three_digits(step_ms(*row)), three_digits(to_ms(row->exposed)),
+                             over_text(row->step() - fastest, fastest), mark});
+        cells.back().insert(
+            cells.back().begin() + static_cast<std::ptrdiff_t>(place),
+            is_sharded ? unit.number(row->peak()) : three_digits(to_ms(row->times.backward)));
+    }
+    return text_table(columns, cells);
+}
+
 }  // namespace
 
 std::string bucket_cap_text(const std::optional<Bytes>& cap) {
@@ -133,39 +223,16 @@ std::vector<std::size_t> telling_rows(const Prediction& prediction) {
     return {chosen.begin(), chosen.end()};
 }
 
+std::string setting_label(const Evaluation& row) {
+    return row.sharded ? setting_label(row.sharded->request) : bucket_cap_text(row.cap.size());
+}
+
 std::string sweep_table(const Prediction& prediction, Detail detail) {
-    const bool exact = detail == Detail::full;
-    const std::vector<std::size_t> indices =
-        exact ? telling_rows(prediction) : short_rows(prediction);
-    const Duration fastest = prediction.fastest().step();
-    std::vector<std::vector<std::string>> rows;
-    const auto add = [&](const std::string& cap, const Evaluation& row, const std::string& mark) {
-        rows.push_back({cap, std::to_string(row.bucket_bytes.size()), three_digits(step_ms(row)),
-                        three_digits(to_ms(row.times.backward)), three_digits(to_ms(row.exposed)),
-                        over_text(row.step() - fastest, fastest), mark});
-    };
-    std::string listed;
-    for (const std::size_t i : indices) {
-        const std::string mark = marks(prediction, i);
-        const std::optional<Bytes> cap = prediction.sweep[i].cap.size();
-        add(exact || !mark.empty() ? bucket_cap_text(cap) : rounded_cap_text(cap),
-            prediction.sweep[i], mark);
-        listed += mark;
-    }
-    if (listed.find("default") == std::string::npos) {
-        add("default", prediction.default_cap, "");
-    }
-    if (prediction.configured && listed.find("yours") == std::string::npos) {
-        add(bucket_cap_text(prediction.configured->cap.size()), *prediction.configured, "yours");
-    }
-    return "\n" + text_table({{"bucket cap"},
-                              {"buckets"},
-                              {"step (ms)"},
-                              {"backward (ms)"},
-                              {"exposed (ms)"},
-                              {"over fastest"},
-                              {.heading = "", .left = true}},
-                             rows);
+    return "\n" +
+           (prediction.sweep.front().sharded
+                ? table_text(knob_headings(prediction.sweep.front().sharded->request.strategy),
+                             sharded_rows(prediction), prediction)
+                : table_text({"bucket cap", "buckets"}, cap_rows(prediction, detail), prediction));
 }
 
 std::string curve(const Prediction& prediction) {

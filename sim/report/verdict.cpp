@@ -1,11 +1,14 @@
 #include "sim/report/verdict.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
+#include <iterator>
 
 #include <fmt/format.h>
 
 #include "sim/report/number_text.h"
+#include "sim/report/sharding_text.h"
 #include "sim/report/sweep_table.h"
 
 namespace bucketwise {
@@ -86,11 +89,72 @@ std::string ddp_text(const Prediction& prediction) {
                      percent_text(faster));
 }
 
+// --- sharded steps ---
+
+// "1.2 to 2.3 % less than with the scenario's setting"; "probably 1.2 % less than with the
+// scenario's setting (from 0.2 % more to 2.3 % less)".
+std::string saved_text(double typical, const DrawnShare& saved) {
+    constexpr double noticeable = 0.0005;
+    constexpr std::string_view than = "than with the scenario's setting";
+    const auto side = [](double share) {
+        return percent_text(std::abs(share)) + (share < 0 ? " more" : " less");
+    };
+    if (saved.low > 0) {
+        return fmt::format("{} less {}", percent_range_text(saved.low, saved.high), than);
+    }
+    if (saved.high < 0) {
+        return fmt::format("{} more {}", percent_range_text(-saved.high, -saved.low), than);
+    }
+    return std::max({std::abs(typical), -saved.low, saved.high}) < noticeable
+               ? "as with the scenario's setting"
+               : fmt::format("probably {} {} (from {} to {})", side(typical), than, side(saved.low),
+                             side(saved.high));
+}
+
+bool keeps_sharding(const Prediction& prediction) {
+    const Evaluation& best = prediction.advised();
+    const Evaluation& own = prediction.default_cap;
+    return best.times == own.times && best.memory == own.memory;
+}
+
+std::string sharded_text(const Prediction& prediction) {
+    const Evaluation& best = prediction.advised();
+    const Evaluation& own = prediction.default_cap;
+    if (!prediction.best_fits) {
+        return fmt::format("No setting fits: even {} needs {}, and the device has {}.",
+                           setting_text(best.sharded->request), memory_text(best.peak()),
+                           memory_text(*best.memory->device));
+    }
+    std::string text =
+        fmt::format("{}: {} per step", setting_text(best.sharded->request), ms_text(best.step()));
+    if (best.sharded->request.strategy != ShardedStrategy::zero3) {
+        text.front() = static_cast<char>(std::toupper(static_cast<unsigned char>(text.front())));
+    }
+    if (keeps_sharding(prediction)) {
+        text += ", the scenario's own setting";
+    } else if (own.fits() || best.step() <= own.step()) {
+        const double typical = share_of(own.step() - best.step(), own.step());
+        text += ", " + saved_text(typical, *best.confidence->regret.saved);
+    }
+    return text + fmt::format(", with {} of memory at most{}.", memory_text(best.peak()),
+                              own.fits() ? "" : "; the scenario's setting does not fit");
+}
+
 }  // namespace
 
 std::string cap_to_set_text(Strategy strategy, Bytes cap) {
     return is_ddp(strategy) ? fmt::format("bucket_cap_mb={}", typed_mib(cap))
                             : "a bucket cap of " + bucket_cap_text(cap);
+}
+
+std::vector<std::string> notes_of(const Scenario& scenario, std::vector<std::string> notes) {
+    std::ranges::copy(caveats(scenario), std::back_inserter(notes));
+    return notes;
+}
+
+std::string_view strategy_of(const Scenario& scenario) {
+    return scenario.sharding ? name_of(scenario.sharding->strategy)
+                             : name_of(scenario.sync.strategy);
 }
 
 std::string withheld_text(const std::vector<std::string>& reasons) {
@@ -100,7 +164,15 @@ std::string withheld_text(const std::vector<std::string>& reasons) {
 PredictedVerdict verdict_of(const Scenario& scenario, const Prediction& prediction) {
     PredictedVerdict verdict;
     const Evaluation& best = prediction.sweep[prediction.best];
-    if (best.cap.is_none()) {
+    if (best.sharded) {
+        verdict.text = sharded_text(prediction);
+        verdict.advice = !prediction.best_fits        ? Advice::does_not_fit
+                         : keeps_sharding(prediction) ? Advice::keep_sharding
+                                                      : Advice::set_sharding;
+        if (verdict.advice == Advice::set_sharding) {
+            verdict.saved = best.confidence->regret.saved;
+        }
+    } else if (best.cap.is_none()) {
         verdict.text = text_without_choice(scenario, prediction);
     } else if (prediction.keep_default || prediction.default_is_fastest) {
         verdict.advice = Advice::keep_default;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "sim/base/names.h"
@@ -15,23 +16,33 @@ namespace bucketwise {
 enum class Advice : std::uint8_t {
     set_cap,
     keep_default,
-    no_choice,  // the strategy has no cap, or a list of caps is given
-    withheld    // the prediction's inputs are known to be too weak
+    no_choice,     // the strategy has no cap, or a list of caps is given
+    withheld,      // the prediction's inputs are known to be too weak
+    set_sharding,  // another setting of sharding than the scenario's
+    keep_sharding,
+    does_not_fit  // no setting of sharding fits into memory
 };
 
 template <>
-inline constexpr auto names_of<Advice> = names("set_cap", "keep_default", "no_choice", "withheld");
+inline constexpr auto names_of<Advice> = names("set_cap", "keep_default", "no_choice", "withheld",
+                                               "set_sharding", "keep_sharding", "does_not_fit");
 
 struct PredictedVerdict {
     Advice advice = Advice::no_choice;
     std::string text;  // whole sentences
-    // The share of the default's step that the advised cap saves: the range of 95 % of cases by the
-    // model's declared error. Empty: there is no cap to choose, or it is the default.
+    // The share of the default's step that the advised cap saves, or of the scenario's own that the
+    // advised sharding saves: the range of 95 % of cases by the model's declared error. Empty:
+    // there is nothing to choose, or it is the default or the scenario's own.
     std::optional<DrawnShare> saved = {};
     bool operator==(const PredictedVerdict&) const = default;
 };
 
 PredictedVerdict verdict_of(const Scenario& scenario, const Prediction& prediction);
+
+// The prediction's notes, then the scenario's caveats.
+std::vector<std::string> notes_of(const Scenario& scenario, std::vector<std::string> notes);
+
+std::string_view strategy_of(const Scenario& scenario);
 
 // The sentence in place of advice. Precondition: a reason.
 std::string withheld_text(const std::vector<std::string>& reasons);

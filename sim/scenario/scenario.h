@@ -168,6 +168,7 @@ RankGroup shard_group_of(const Scenario& scenario);
 
 // The input of the simulator for a scenario that shards. Precondition (asserted): it does.
 ShardedInput sharded_input(const Scenario& scenario);
+ShardedInput sharded_input(const Scenario& scenario, Workload workload);  // as step_input() above
 
 // Sets what the section cluster says of that.
 void set_cluster(const Scenario& scenario, StepInput& input);

@@ -311,14 +311,26 @@ RankGroup shard_group_of(const Scenario& scenario) {
     return {ranks, std::min(ranks, all.ranks_per_node)};
 }
 
-ShardedInput sharded_input(const Scenario& scenario) {
-    ShardedInput input{step_input(scenario), *scenario.sharding};
+namespace {
+
+ShardedInput shard(const Scenario& scenario, StepInput step) {
+    ShardedInput input{std::move(step), *scenario.sharding};
     const RankGroup shards = shard_group_of(scenario);
     input.step.replicas.group.ranks = scenario.group.ranks / shards.ranks;
     if (input.step.replicas.group.ranks > 1) {
         set_replicas(scenario, shards, input.step);
     }
     return input;
+}
+
+}  // namespace
+
+ShardedInput sharded_input(const Scenario& scenario) {
+    return shard(scenario, step_input(scenario));
+}
+
+ShardedInput sharded_input(const Scenario& scenario, Workload workload) {
+    return shard(scenario, step_input(scenario, std::move(workload)));
 }
 
 StepInput step_input(const Scenario& scenario, Workload workload) {

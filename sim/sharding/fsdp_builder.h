@@ -20,10 +20,10 @@ namespace bucketwise {
 
 class FsdpBuilder : public ShardedWriter {
   public:
-    FsdpBuilder(const ShardedInput& input, const ShardPlan& plan, MicroStepPlace place,
-                ShardedProgram& built)
+    FsdpBuilder(const StepInput& input, const ShardingRequest& request, const ShardPlan& plan,
+                MicroStepPlace place, ShardedProgram& built)
         : ShardedWriter(input, plan, place, built),
-          request_(input.request),
+          request_(request),
           groups_(plan.groups.size()) {}
 
     void micro_step() {
@@ -138,7 +138,7 @@ class FsdpBuilder : public ShardedWriter {
     }
 
     // Backward gathers among the fewer ranks to which forward resharded.
-    [[nodiscard]] Communicator gathering_ranks(std::size_t index) const {
+    [[nodiscard]] CollectiveRanks gathering_ranks(std::size_t index) const {
         const bool fewer = phase_ == Phase::backward && !plan_.groups[index].is_root();
         return {.ranks = fewer ? request_.reshard_ranks : std::nullopt};
     }

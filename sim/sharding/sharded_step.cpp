@@ -42,8 +42,9 @@ void append(Program part, Program& program) {
 
 }  // namespace
 
-ShardedProgram build_sharded_micro_step(const ShardedInput& input, const ShardPlan& plan,
-                                        MicroStepPlace place, const ShardedMemory& memory) {
+ShardedProgram build_sharded_micro_step(const StepInput& input, const ShardingRequest& request,
+                                        const ShardPlan& plan, MicroStepPlace place,
+                                        const ShardedMemory& memory) {
     ShardedProgram built;
     built.memory.now = memory.now;
     const auto build = [&](auto builder) {
@@ -52,24 +53,26 @@ ShardedProgram build_sharded_micro_step(const ShardedInput& input, const ShardPl
             builder.optimizer();
         }
     };
-    if (input.request.strategy == ShardedStrategy::zero3) {
-        build(Zero3Builder(input, plan, place, built));
+    if (request.strategy == ShardedStrategy::zero3) {
+        build(Zero3Builder(input, request.zero3, plan, place, built));
     } else {
-        build(FsdpBuilder(input, plan, place, built));
+        build(FsdpBuilder(input, request, plan, place, built));
     }
     return built;
 }
 
 ShardedMemory sharded_memory(const ShardedInput& input, const ShardPlan& plan) {
     if (input.step.step.accumulation == 1) {
-        return build_sharded_micro_step(input, plan, MicroStepPlace::only).memory;
+        return build_sharded_micro_step(input.step, input.request, plan, MicroStepPlace::only)
+            .memory;
     }
     ShardedMemory memory;
     for (const MicroStepPlace place :
          {MicroStepPlace::first, MicroStepPlace::middle, MicroStepPlace::last}) {
         const bool is_there = place != MicroStepPlace::middle || input.step.step.accumulation > 2;
         if (is_there) {
-            memory.go_on_with(build_sharded_micro_step(input, plan, place, memory).memory);
+            memory.go_on_with(
+                build_sharded_micro_step(input.step, input.request, plan, place, memory).memory);
         }
     }
     return memory;
@@ -84,7 +87,8 @@ ShardedProgram build_sharded_program(const ShardedInput& input, const ShardPlan&
                                      : i == 0         ? MicroStepPlace::first
                                      : i + 1 == steps ? MicroStepPlace::last
                                                       : MicroStepPlace::middle;
-        ShardedProgram part = build_sharded_micro_step(input, plan, place, whole.memory);
+        ShardedProgram part =
+            build_sharded_micro_step(input.step, input.request, plan, place, whole.memory);
         append(std::move(part.program), whole.program);
         std::ranges::move(part.moved, std::back_inserter(whole.moved));
         whole.memory.go_on_with(part.memory);

@@ -30,8 +30,9 @@
 namespace bucketwise {
 
 // `memory` is that at the end of the micro-step before; empty for the first.
-ShardedProgram build_sharded_micro_step(const ShardedInput& input, const ShardPlan& plan,
-                                        MicroStepPlace place, const ShardedMemory& memory = {});
+ShardedProgram build_sharded_micro_step(const StepInput& input, const ShardingRequest& request,
+                                        const ShardPlan& plan, MicroStepPlace place,
+                                        const ShardedMemory& memory = {});
 
 // One rank's memory during the whole step, with its peak.
 ShardedMemory sharded_memory(const ShardedInput& input, const ShardPlan& plan);

@@ -21,9 +21,9 @@ class ShardedWriter : public InstructionWriter {
   protected:
     using Call = std::vector<GroupCall>::const_iterator;
 
-    ShardedWriter(const ShardedInput& input, const ShardPlan& plan, MicroStepPlace place,
+    ShardedWriter(const StepInput& input, const ShardPlan& plan, MicroStepPlace place,
                   ShardedProgram& built)
-        : InstructionWriter(input.step, built.program),
+        : InstructionWriter(input, built.program),
           plan_(plan),
           place_(place),
           memory_(built.memory) {}
@@ -72,9 +72,9 @@ class ShardedWriter : public InstructionWriter {
     }
 
     std::int32_t launch(CollectiveKind kind, Bytes bytes, std::optional<std::size_t> group,
-                        const Communicator& communicator = {}) {
+                        const CollectiveRanks& among = {}) {
         const std::int32_t index =
-            InstructionWriter::launch(kind, phase_, bytes, std::nullopt, communicator);
+            InstructionWriter::launch(kind, phase_, bytes, std::nullopt, among);
         if (group) {
             program_.collectives.back().group = static_cast<std::int32_t>(*group);
         }

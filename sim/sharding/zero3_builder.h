@@ -28,10 +28,10 @@ namespace bucketwise {
 class Zero3Builder : public ShardedWriter {
   public:
     // A group of the plan is a module with parameters of its own.
-    Zero3Builder(const ShardedInput& input, const ShardPlan& plan, MicroStepPlace place,
-                 ShardedProgram& built)
+    Zero3Builder(const StepInput& input, const Zero3Settings& settings, const ShardPlan& plan,
+                 MicroStepPlace place, ShardedProgram& built)
         : ShardedWriter(input, plan, place, built),
-          settings_(input.request.zero3),
+          settings_(settings),
           moved_(built.moved),
           parameters_(workload_.gradients.size()),
           uses_of_(workload_.gradients.size()) {}

@@ -1,5 +1,6 @@
 // bucketwise predict of scenarios that shard, as its users meet it.
 #include <algorithm>
+#include <sstream>
 #include <string>
 
 #include <nlohmann/json.hpp>
@@ -94,8 +95,6 @@ TEST_CASE("options about caps are refused beside a strategy without", "[sharding
     };
     CHECK_THAT(refused("predict " + llama() + " --bucket-cap 25MiB"),
                Catch::Contains("--bucket-cap: expected a strategy with buckets, got fsdp"));
-    CHECK_THAT(refused("predict " + llama() + " --percentiles"),
-               Catch::Contains("--percentiles: expected a strategy with buckets, got fsdp"));
     CHECK_THAT(refused("predict " + llama() + " --plan best"),
                Catch::Contains("--plan: expected optimal, got best"));
     CHECK_THAT(
@@ -103,9 +102,120 @@ TEST_CASE("options about caps are refused beside a strategy without", "[sharding
         Catch::Contains("--plan: expected a strategy with groups, got zero3"));
     CHECK_THAT(refused("predict " + llama() + " --compare-strategies ddp,x"),
                Catch::Contains("--compare-strategies: expected one of ddp, fsdp, hsdp, zero3"));
+    CHECK_THAT(refused("sweep " + llama() + " --vary /cluster/ranks=64 --bucket-cap 25MiB"),
+               Catch::Contains("--bucket-cap: expected a strategy with a bucket cap, got fsdp"));
     // A command that does not take it says so.
-    CHECK_THAT(refused("sweep " + llama() + " --vary /cluster/ranks=64"),
+    CHECK_THAT(refused("settings check " + llama()),
                Catch::Contains("/sync/strategy: expected a strategy that keeps all parameters"));
+}
+
+nlohmann::json json_of(const std::string& arguments) {
+    const testing::ShellOutcome outcome = run_sharded(arguments);
+    REQUIRE(outcome.exit_code == 0);
+    return nlohmann::json::parse(outcome.output);
+}
+
+const std::string two_layers = " --set /workload/model/layers=2 ";
+
+TEST_CASE("a sharded prediction says how sure it is, and what its presets leave open",
+          "[sharding]") {
+    const nlohmann::json json = json_of("predict " + llama() + two_layers + "--json -");
+    CHECK(json["format"] == 2);
+    CHECK(json["best"]["expected_regret"] <= json["best"]["expected_regret_95"]);
+    CHECK(json["configured"].contains("expected_regret"));
+    const std::string advice = json["verdict"]["advice"];
+    CHECK((advice == "set_sharding" || advice == "keep_sharding"));
+    for (const char* preset : {"link_preset", "device_preset"}) {
+        const nlohmann::json& ends = json[preset]["ends"];
+        REQUIRE(ends.size() == 2);
+        CHECK(ends[0]["end"] == "slow");
+        CHECK(ends[0]["advised_step_ms"] >= json["best"]["step_ms"]);
+        CHECK(ends[1]["advised_step_ms"] <= json["best"]["step_ms"]);
+        for (const nlohmann::json& end : ends) {
+            CHECK(end["best"]["step_ms"] <= end["advised_step_ms"]);
+            CHECK(end["best"]["memory"]["fits"] == true);
+        }
+    }
+    const std::string text = run_sharded("predict " + llama() + two_layers).output;
+    CHECK_THAT(text, Catch::Contains("By the model's declared error this choice costs") &&
+                         Catch::Contains("ib-ndr-400 is a preset, not a measurement:") &&
+                         Catch::Contains("H100 is a preset, not a measurement:") &&
+                         Catch::Contains("at its slow end: "));
+}
+
+TEST_CASE("percentiles of a sharded step share their draws", "[sharding]") {
+    const std::string arguments =
+        "predict " + llama() + two_layers +
+        "--set /variation='{\"seed\":1,\"compute_spread\":0.05}' --percentiles --draws 50";
+    const nlohmann::json json = json_of(arguments + " --json -");
+    const nlohmann::json& rows = json["percentiles"]["shardings"];
+    REQUIRE(rows.size() >= 2);
+    for (const nlohmann::json& row : rows) {
+        CHECK(row["p50_ms"] <= row["p90_ms"]);
+        CHECK(row["p90_ms"] < row["p99_ms"]);
+        CHECK(row.contains("sharding"));
+    }
+    CHECK(json["best"].contains("step_interval_ms"));
+    CHECK_THAT(run_sharded(arguments).output,
+               Catch::Contains("the same for every setting") && Catch::Contains("p99 (ms)"));
+}
+
+TEST_CASE("a sweep of a sharded scenario has the steps that predict has", "[sharding]") {
+    const testing::ShellOutcome swept = run_sharded(
+        "sweep " + llama() + two_layers + "--vary /cluster/ranks=8..64:x2 --format jsonl");
+    REQUIRE(swept.exit_code == 0);
+    std::istringstream lines(swept.output);
+    int rows = 0;
+    for (std::string line; std::getline(lines, line); ++rows) {
+        const nlohmann::json row = nlohmann::json::parse(line);
+        const nlohmann::json one =
+            json_of("predict " + llama() + two_layers + "--json - --ranks " +
+                    std::to_string(row["/cluster/ranks"].get<int>()))["configured"];
+        for (const char* key : {"step_ms", "forward_ms", "exposed_communication_ms", "groups"}) {
+            CHECK(row[key] == one[key]);
+        }
+        CHECK(row["memory_bytes"] == one["memory"]["most_bytes"]);
+        CHECK(row["sharding"] == "each layer");
+    }
+    CHECK(rows == 4);
+}
+
+TEST_CASE("points of a link are priced as if built for them, also between replicas", "[sharding]") {
+    const std::string link =
+        " --set /cluster/link='{\"name\":\"l\",\"algorithm\":\"ring\",\"segments\":"
+        "[{\"latency_us\":5,\"bandwidth_gb_per_s\":20}]}'";
+    for (const char* sync :
+         {"{\"strategy\":\"fsdp\",\"sharding\":{\"reshard_ranks\":4}}",
+          "{\"strategy\":\"hsdp\",\"sharding\":{\"shard_ranks\":4}}", "{\"strategy\":\"zero3\"}"}) {
+        const std::string common =
+            llama() + two_layers + link + " --ranks 16 --set /sync='" + sync + "'";
+        const testing::ShellOutcome swept = run_sharded(
+            "sweep " + common + " --vary /cluster/link/segments/0/bandwidth_gb_per_s=20,10,40");
+        REQUIRE(swept.exit_code == 0);
+        std::istringstream lines(swept.output);
+        for (std::string line; std::getline(lines, line);) {
+            const nlohmann::json row = nlohmann::json::parse(line);
+            const std::string pointer = "/cluster/link/segments/0/bandwidth_gb_per_s";
+            const nlohmann::json alone = nlohmann::json::parse(
+                run_sharded("sweep " + common + " --vary " + pointer + "=" + row[pointer].dump())
+                    .output);
+            CHECK(row["step_ms"] == alone["step_ms"]);
+        }
+    }
+}
+
+TEST_CASE("check holds a sharded scenario against its baseline", "[sharding]") {
+    const TestFolder folder;
+    const std::string arguments =
+        "check " + llama() + two_layers + "--baseline '" + folder.file("baseline.json") + "'";
+    REQUIRE(run_sharded(arguments + " --update-baseline").exit_code == 0);
+    const testing::ShellOutcome held = run_sharded(arguments);
+    CHECK(held.exit_code == 0);
+    CHECK_THAT(held.output, Catch::Contains("as before"));
+    const testing::ShellOutcome slower = run_sharded(arguments + " --link roce-100g");
+    CHECK(slower.exit_code == 3);
+    CHECK_THAT(slower.output, Catch::Contains("Not held") && Catch::Contains("communication"));
+    CHECK(run_sharded("check " + llama() + two_layers + "--max-exposed 0%").exit_code == 3);
 }
 
 }  // namespace

@@ -13,14 +13,12 @@
 #include "sim/engine/engine.h"
 #include "sim/frameworks/framework_advice.h"
 #include "sim/frameworks/sharded_setting.h"
-#include "sim/link/link_presets.h"
 #include "sim/predict/percentiles.h"
 #include "sim/predict/prediction.h"
-#include "sim/predict/sharded_prediction.h"
+#include "sim/predict/preset_ends.h"
 #include "sim/report/perfetto.h"
 #include "sim/report/prediction_json.h"
 #include "sim/report/report.h"
-#include "sim/report/sharded_report.h"
 #include "sim/scenario/scenario.h"
 #include "tests/fuzz/json_mutator.h"
 
@@ -56,21 +54,45 @@ bool is_small(const GradientWorkload& workload) {
     return workload.gradients.size() <= most_gradients;
 }
 
-void predict_sharded_and_report(const Scenario& scenario) {
-    const ShardedInput input = sharded_input(scenario);
-    if (input.step.workload.gradients.size() > most_gradients_for_every_plan) {
-        return;
+std::string trace_of(const Scenario& scenario, const StepInput& input,
+                     const Prediction& prediction) {
+    if (!scenario.sharding) {
+        const Program program = Evaluator(input, scenario.sync).program(scenario.sync.bucket_cap);
+        return perfetto_trace(scenario.name, input, program,
+                              simulate({&program, 1}, Record::timeline));
     }
-    const ShardedPrediction prediction = predict_sharded(scenario, input, [](double) {});
-    ShardedInput best = input;
-    best.request = prediction.advised().request;
-    const std::vector<ShardedSetting> settings = sharded_settings(best);
-    static_cast<void>(text_report(scenario, prediction, settings));
-    static_cast<void>(to_json(scenario, prediction, settings).dump());
+    const ShardedInput best{input, prediction.advised().sharded->request};
     const Program program = sharded_program(best);
-    static_cast<void>(
-        perfetto_trace(scenario.name, best.step, program, sharded_simulation(best, program), {},
-                       std::vector<std::string>(make_shard_plan(best).groups.size(), "group")));
+    return perfetto_trace(scenario.name, input, program, sharded_simulation(best, program), {},
+                          std::vector<std::string>(make_shard_plan(best).groups.size(), "group"));
+}
+
+Prediction prediction_of(const Scenario& scenario, const StepInput& input) {
+    const auto quietly = [](double) {};
+    if (scenario.sharding) {
+        return predict_sharded(scenario, {input, *scenario.sharding}, quietly);
+    }
+    std::vector<Bytes> caps;  // none: every cap at which the plan changes
+    if (has_cap(scenario.sync) && input.workload.gradients.size() > most_gradients_for_every_plan) {
+        caps = {Bytes{1}, Bytes{bytes_per_mib}, default_bucket_cap};
+    }
+    return predict(input, scenario.sync, caps, quietly);
+}
+
+SettingAdvice advice_of(const Scenario& scenario, const StepInput& input,
+                        const Prediction& prediction) {
+    SettingAdvice settings;
+    if (scenario.sharding) {
+        settings.sharded = sharded_settings({input, prediction.advised().sharded->request});
+    } else if (!prediction.chosen().cap.is_none() &&
+               input.workload.gradients.size() <= most_gradients_for_every_plan) {
+        std::vector<Destination> everywhere;
+        for (const SettingPlace place : every<SettingPlace>) {
+            everywhere.push_back({place});
+        }
+        settings = setting_advice(input, scenario.sync, prediction, everywhere);
+    }
+    return settings;
 }
 
 void predict_and_report(const Scenario& scenario) {
@@ -80,45 +102,21 @@ void predict_and_report(const Scenario& scenario) {
     if (!small) {
         return;
     }
-    if (scenario.sharding) {
-        return predict_sharded_and_report(scenario);
-    }
-    const StepInput input = step_input(scenario);
-    if (input.workload.gradients.size() > most_gradients) {
+    const StepInput input = scenario.sharding ? sharded_input(scenario).step : step_input(scenario);
+    if (input.workload.gradients.size() >
+        (scenario.sharding ? most_gradients_for_every_plan : most_gradients)) {
         return;
     }
-    std::vector<Bytes> caps;  // none: every cap at which the plan changes
-    if (has_cap(scenario.sync) && input.workload.gradients.size() > most_gradients_for_every_plan) {
-        caps = {Bytes{1}, Bytes{bytes_per_mib}, default_bucket_cap};
-    }
-    const Prediction prediction = predict(input, scenario.sync, caps, [](double) {});
-    SettingAdvice settings;
-    PriorEnds ends;
-    if (!prediction.chosen().cap.is_none() &&
-        input.workload.gradients.size() <= most_gradients_for_every_plan) {
-        std::vector<Destination> everywhere;
-        for (const SettingPlace place : every<SettingPlace>) {
-            everywhere.push_back({place});
-        }
-        settings = setting_advice(input, scenario.sync, prediction, everywhere);
-    }
-    if (const LinkPreset* preset = find_preset(scenario.link.preset)) {
-        ends.link = link_ends(input, scenario.sync, *preset, prediction);
-    }
-    if (has_prior_computing(scenario)) {
-        ends.device = device_ends({step_input(at_device_end(scenario, PresetEnd::slow)),
-                                   step_input(at_device_end(scenario, PresetEnd::fast))},
-                                  scenario.sync, prediction);
-    }
+    const Prediction prediction = prediction_of(scenario, input);
+    const SettingAdvice settings = advice_of(scenario, input, prediction);
+    const PriorEnds ends = preset_ends(scenario, input, prediction);
     static_cast<void>(text_report(scenario, prediction, settings, ends));
     static_cast<void>(to_json(scenario, prediction, settings, ends).dump());
     if (input.variation && steps_vary(*input.variation)) {
         constexpr std::int64_t draws = 5;
         static_cast<void>(text_of(percentile_table(input, scenario.sync, prediction, draws)));
     }
-    const Program program = Evaluator(input, scenario.sync).program(scenario.sync.bucket_cap);
-    static_cast<void>(
-        perfetto_trace(scenario.name, input, program, simulate({&program, 1}, Record::timeline)));
+    static_cast<void>(trace_of(scenario, input, prediction));
 }
 
 std::string_view text_of(const std::uint8_t* data, std::size_t size) {

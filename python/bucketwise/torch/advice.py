@@ -96,7 +96,7 @@ class Advice:
         program = self.program or found_program()
         notes = self._make_scenario(program)
         text, prediction = self._predict(program)
-        ours = prediction.get("configured", prediction["default"])
+        ours = prediction.get("configured") or prediction["default"]
         if measured is not None and abs(ours["step_ms"] / measured[0] - 1) > NOTICEABLE:
             self._state_replay(ours["step_ms"], measured[0])
             text, prediction = self._predict(program)

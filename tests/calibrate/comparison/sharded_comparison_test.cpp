@@ -6,7 +6,7 @@
 
 #include "calibrate/comparison/sharded_comparison.h"
 #include "sim/base/error.h"
-#include "sim/predict/sharded_prediction.h"
+#include "sim/predict/prediction.h"
 #include "tests/catch.h"
 
 namespace bucketwise {

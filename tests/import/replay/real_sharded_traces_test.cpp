@@ -18,7 +18,7 @@
 #include "import/replay/replay.h"
 #include "import/replay/trace_import.h"
 #include "import/replay/trace_link.h"
-#include "sim/predict/sharded_prediction.h"
+#include "sim/predict/prediction.h"
 #include "sim/scenario/scenario.h"
 #include "tests/catch.h"
 #include "tests/import/replay/imported_trace.h"

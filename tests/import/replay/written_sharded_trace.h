@@ -13,7 +13,7 @@
 #include <nlohmann/json.hpp>
 
 #include "sim/base/json.h"
-#include "sim/predict/sharded_prediction.h"
+#include "sim/predict/prediction.h"
 #include "sim/sharding/sharded_input.h"
 
 namespace bucketwise {

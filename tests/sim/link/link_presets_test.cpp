@@ -6,6 +6,7 @@
 #include "sim/link/collective.h"
 #include "sim/link/link_input.h"
 #include "sim/predict/prediction.h"
+#include "sim/predict/preset_ends.h"
 #include "sim/report/prediction_json.h"
 #include "sim/report/report.h"
 #include "sim/scenario/scenario.h"
@@ -130,7 +131,7 @@ TEST_CASE("a prediction with a preset says what its ends would change") {
     const StepInput input = step_input(scenario);
     const Prediction prediction = predict(input, scenario.sync, {}, [](double) {});
     const LinkPreset& preset = *find_preset(scenario.link.preset);
-    const std::vector<PriorEnd> ends = link_ends(input, scenario.sync, preset, prediction);
+    const std::vector<PriorEnd> ends = preset_ends(scenario, input, prediction).link;
     REQUIRE(ends.size() == 2);
     const PriorEnd& slow = ends[0];
     const PriorEnd& fast = ends[1];

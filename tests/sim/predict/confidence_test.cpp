@@ -10,15 +10,16 @@
 namespace bucketwise {
 namespace {
 
-std::vector<SyncSettings> choices_of(const SyncRequest& request, const std::vector<Bytes>& caps) {
-    std::vector<SyncSettings> choices;
+std::vector<Setting> choices_of(const SyncRequest& request, const std::vector<Bytes>& caps) {
+    std::vector<Setting> choices;
     for (const Bytes cap : caps) {
-        choices.push_back(settings_for(with_cap(request, cap)));
+        choices.emplace_back(settings_for(with_cap(request, cap)));
     }
     return choices;
 }
 
-double step_ms(const StepInput& input, const SyncSettings& sync) {
+double step_ms(const StepInput& input, const Setting& setting) {
+    const auto& sync = std::get<SyncSettings>(setting);
     const BucketPlan plan =
         make_plan(input.workload.gradients, input.workload.readiness, sync.policy);
     return to_ms(simulate_times(build_program(input, sync, plan)).step());

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "sim/link/link_presets.h"
 #include "sim/predict/drawn_link.h"
 #include "sim/predict/prediction.h"
 #include "tests/calibrate/fit/synthetic_run.h"
@@ -19,10 +20,10 @@ constexpr ModelError no_error{.computing = 0,
                               .plan = 0,
                               .measuring = 0};
 
-std::vector<SyncSettings> caps_of(const SyncRequest& request, const std::vector<Bytes>& caps) {
-    std::vector<SyncSettings> choices;
+std::vector<Setting> caps_of(const SyncRequest& request, const std::vector<Bytes>& caps) {
+    std::vector<Setting> choices;
     for (const Bytes cap : caps) {
-        choices.push_back(settings_for(with_cap(request, cap)));
+        choices.emplace_back(settings_for(with_cap(request, cap)));
     }
     return choices;
 }

@@ -305,7 +305,7 @@ TEST_CASE("a sharded step is the one that FSDP2's rules give, to the picosecond,
         const ShardingRequest request = testing::random_sharding(random);
         INFO("round " << round);
         const ShardPlan plan = make_shard_plan(input.workload, request, input.group.ranks);
-        const ShardedProgram built = build_sharded_program({input, request, {}}, plan);
+        const ShardedProgram built = build_sharded_program({input, request}, plan);
         REQUIRE(settled_times(built.program, {}).step().count() ==
                 Recurrence(input, request).step());
     }
