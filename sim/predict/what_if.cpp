@@ -136,7 +136,7 @@ PlannedStep::PlannedStep(const StepInput& input, const SyncRequest& request)
     const SyncSettings sync = settings_for(request);
     build_closing(input, sync, make_plan(input.workload, sync.policy), closing_);
     buckets_ = std::count_if(closing_.collectives.begin(), closing_.collectives.end(),
-                             [](const Collective& c) { return c.bucket.has_value(); });
+                             [](const Collective& c) { return c.has_bucket(); });
     const Program free = with_free_communication(closing_);
     closing_seconds_ = largest_slowdown(before_.classes()) * longest_possible_seconds(free);
     check_length();

@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <optional>
 #include <vector>
 
 #include "sim/base/units.h"
@@ -71,13 +70,11 @@ class ShardedWriter : public InstructionWriter {
         }
     }
 
-    std::int32_t launch(CollectiveKind kind, Bytes bytes, const RankGroup& ranks,
-                        const LinkParameters& link, std::optional<std::size_t> group) {
+    std::int32_t launch(CollectiveKind kind, const ShardsOf& shards, Bytes bytes, Among among,
+                        const RankGroup& ranks, const LinkParameters& link) {
         const std::int32_t index =
-            InstructionWriter::launch(kind, phase_, bytes, std::nullopt, ranks, link);
-        if (group) {
-            program_.collectives.back().group = static_cast<std::int32_t>(*group);
-        }
+            InstructionWriter::launch(kind, phase_, shards, bytes, ranks, link);
+        program_.collectives.back().among = among;
         return index;
     }
 
