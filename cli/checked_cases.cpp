@@ -170,13 +170,13 @@ class PredictedStep {
         std::size_t launched = 0;
         Duration free{0};
         for (const Collective& collective : program_.collectives) {
-            if (!collective.bucket || launched == account.buckets.size()) {
+            if (!collective.has_bucket() || launched == account.buckets.size()) {
                 continue;
             }
             const BucketWait& bucket = account.buckets[launched++];
             run.buckets.push_back(
                 {.bytes = collective.bytes,
-                 .last_gradient = last_gradient(static_cast<std::size_t>(*collective.bucket)),
+                 .last_gradient = last_gradient(static_cast<std::size_t>(*collective.bucket())),
                  .ready_ms = {to_ms(bucket.issued - backward_)},
                  .collective_ms = {to_ms(bucket.end - std::max(bucket.begin, free))}});
             free = bucket.end;

@@ -284,7 +284,7 @@ class MessagesToMeasure {
             const ShardedInput sharded = sharded_replay_input(scenario, setting, true);
             for (const Collective& collective : sharded_program(sharded).collectives) {
                 largest_ = std::max(largest_, collective.bytes);
-                if (collective.group) {  // there are as many as there are groups
+                if (collective.shards()->group >= 0) {  // there are as many as there are groups
                     occurring_[collective.kind].insert(collective.bytes);
                 }
             }

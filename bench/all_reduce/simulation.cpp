@@ -57,10 +57,8 @@ Duration simulated_time(CollectiveKind kind, const LinkParameters& link, std::in
     for (const InstructionKind instruction : {InstructionKind::launch, InstructionKind::wait}) {
         program.instructions.push_back({.kind = instruction, .phase = Phase::backward});
     }
-    program.collectives = {{.kind = kind,
-                            .bucket = {},
-                            .bytes = size,
-                            .time = collective_time(kind, size, {ranks, ranks}, link)}};
+    program.collectives = {
+        {.kind = kind, .bytes = size, .time = collective_time(kind, size, {ranks, ranks}, link)}};
     const Duration time = simulate_times(program).step();
     invariant(time == program.collectives.front().time,
               "a collective with nothing beside it takes the time it takes alone");

@@ -42,7 +42,7 @@ std::vector<double> numbers_of(const Program& program, const StepTrace& trace) {
     std::vector<double> numbers =
         transformed(sample_parts, [&](const auto part) { return sample.*part; });
     for (std::size_t i = 0; i < program.collectives.size(); ++i) {
-        if (program.collectives[i].bucket) {
+        if (program.collectives[i].has_bucket()) {
             numbers.push_back(to_us(trace.collectives[i].length()));
         }
     }
@@ -85,7 +85,7 @@ StepSamples simulate_steps(const StepVariant& variant, std::int64_t steps) {
         StepSample& sample = samples.emplace_back(sample_of(simulation.ranks.front()));
         for (const Span& span : simulation.timeline.spans) {
             if (span.track == Track::communication &&
-                program.collectives[static_cast<std::size_t>(span.subject)].bucket) {
+                program.collectives[static_cast<std::size_t>(span.subject)].has_bucket()) {
                 sample.wire_us += to_us(span.end - span.start);
             }
         }

@@ -15,12 +15,12 @@
 #include "bench/training/training.h"
 #include "hw/measure/measurer.h"
 #include "hw/rank/isolated_messages.h"
-#include "hw/rank/replay_rules.h"
 #include "hw/record/environment.h"
 #include "hw/training/image_data.h"
 #include "hw/training/training_check.h"
 #include "sim/base/statistics.h"
 #include "sim/base/transformed.h"
+#include "sim/program/program.h"
 
 namespace bucketwise {
 namespace {

@@ -64,7 +64,7 @@ Simulated look_into(const Program& program, const StepLoop& loop) {
 
 std::optional<std::size_t> first_bucket(const Program& program) {
     for (std::size_t i = 0; i < program.collectives.size(); ++i) {
-        if (program.collectives[i].bucket) {
+        if (program.collectives[i].has_bucket()) {
             return i;
         }
     }
@@ -185,7 +185,7 @@ std::optional<DeviatingBucket> most_deviating(const Program& program, const Step
     std::optional<DeviatingBucket> most;
     std::size_t bucket = 0;
     for (std::size_t i = 0; i < program.collectives.size(); ++i) {
-        if (!program.collectives[i].bucket) {
+        if (!program.collectives[i].has_bucket()) {
             continue;
         }
         const DeviatingBucket here{

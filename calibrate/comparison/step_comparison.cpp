@@ -279,9 +279,9 @@ std::vector<ChangedMachine> what_if(const StepInput& input, const Scenario& scen
 // --- pictures ---
 
 std::string label_of(const Collective& collective) {
-    return collective.bucket       ? fmt::format("bucket {}", *collective.bucket + 1)
-           : collective.statistics ? std::string("statistics")
-                                   : std::string(name_of(collective.kind));
+    return collective.has_bucket()   ? fmt::format("bucket {}", *collective.bucket() + 1)
+           : collective.statistics() ? std::string("statistics")
+                                     : std::string(name_of(collective.kind));
 }
 
 StepPicture predicted_picture(const Program& program, const StepLoop& loop) {

@@ -36,4 +36,10 @@ class Arena {
     std::int64_t size_bytes_;
 };
 
+// A block that lives as long as a pointer to it.
+inline std::shared_ptr<std::byte> shared_block(std::int64_t bytes) {
+    const auto arena = std::make_shared<Arena>(bytes);
+    return {arena, arena->at(0)};
+}
+
 }  // namespace bucketwise

@@ -54,6 +54,16 @@ class TensorMemory {
     std::int64_t size_bytes_ = 0;
 };
 
+// The memory of a device. Must outlive its tensors, and stay in its place.
+struct TensorSource {
+    // Zeroed, and lives as long as the pointer. Throws std::bad_alloc.
+    std::function<std::shared_ptr<std::byte>(std::int64_t bytes)> make;
+    std::int64_t alignment_bytes = 64;  // of every tensor
+    MemoryCount count = {};
+
+    [[nodiscard]] TensorMemory tensor(std::int64_t bytes) { return {make(bytes), bytes, count}; }
+};
+
 // Not thread-safe. Must outlive its tensors. Memory that a tensor gave back is handed out again at
 // once, so users must run in the order of their calls, as on one stream.
 class TensorPool {

@@ -70,7 +70,8 @@ std::string kernel_libraries() {
 }
 
 CpuKernels::CpuKernels(const KernelPlan& plan, const std::vector<Gradient>& gradients,
-                       GradientBuffers& buffers, const std::variant<Duration, Optimizer>& optimizer)
+                       const GradientBuffers& buffers,
+                       const std::variant<Duration, Optimizer>& optimizer)
     : PlannedKernels(plan, gradients, optimizer),
       buffers_(buffers),
       pattern_(column_values(widest_pattern)) {

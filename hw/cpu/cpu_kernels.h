@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "hw/compute/arena.h"
-#include "hw/compute/gradient_layout.h"
+#include "hw/compute/gradient_buffers.h"
 #include "hw/compute/kernel_plan.h"
 #include "hw/compute/planned_kernels.h"
 #include "sim/scenario/scenario.h"
@@ -27,7 +27,7 @@ class CpuKernels : public PlannedKernels {
   public:
     // `plan`, `gradients` and `buffers` are kept by reference.
     CpuKernels(const KernelPlan& plan, const std::vector<Gradient>& gradients,
-               GradientBuffers& buffers, const std::variant<Duration, Optimizer>& optimizer);
+               const GradientBuffers& buffers, const std::variant<Duration, Optimizer>& optimizer);
 
     void calibrate() override;
 
@@ -42,7 +42,7 @@ class CpuKernels : public PlannedKernels {
     void reserve(const KernelCall& call);
     [[nodiscard]] const float* right_factor(const KernelCall& call);
 
-    GradientBuffers& buffers_;
+    const GradientBuffers& buffers_;
 
     std::map<std::int64_t, Arena> left_;              // by k: activations, rows of row_value
     std::map<std::int64_t, Arena> result_gradients_;  // by n: column_value in the first row

@@ -1,95 +1,165 @@
 #include "hw/cpu/cpu_rank.h"
 
-#include <algorithm>
 #include <cstring>
 
-#include <fmt/format.h>
-
+#include "hw/compute/arena.h"
 #include "hw/compute/elements.h"
-#include "hw/compute/gradient_pattern.h"
 
 namespace bucketwise {
 
 CpuRank::CpuRank(const Scenario& scenario, const Workload& workload, const SyncSettings& sync,
-                 Communicator& communicator)
-    : OnCpu(communicator, scenario, workload, sync, communicator.rank(), communicator.ranks()),
-      memory_(this->workload(), sync),
-      kernels_(kernel_plan(), this->workload().gradients, memory_.buffers, scenario.step.optimizer),
-      communicator_(communicator) {
-    CpuRank::lay_out();
+                 const CommunicatorsAmong<Communicator>& communicators)
+    : Executor(scenario, workload, sync,
+               rank_place(scenario, communicators.of(Among::all).rank(),
+                          communicators.of(Among::all).ranks()),
+               {.make = shared_block, .alignment_bytes = Arena::alignment_bytes}),
+      communicators_(communicators),
+      kernels_(kernel_plan(), this->workload().gradients, memory().gradients(),
+               memory().is_sharded() ? Duration{0} : scenario.step.optimizer),
+      messages_(std::make_unique<IsolatedMessages>(communicators.of(Among::all))) {
+    if (memory().is_sharded()) {
+        own_optimizer_.emplace(no_operations(), memory().updated(), memory().updated_buffers(),
+                               scenario.step.optimizer);
+    }
 }
+
+void CpuRank::calibrate() {
+    kernels_.calibrate();
+    if (own_optimizer_) {
+        own_optimizer_->calibrate();
+    }
+}
+
+// --- a step ---
 
 StepTrace CpuRank::run(const ReplayedStep& step, std::int64_t number, Communicate communicate) {
     begin_step(step, number, communicate);
-    tickets_.assign(step.program.collectives.size(), {});
-    std::fill_n(memory_.unused_map.floats(), workload().gradients.size(), 1.0F);
-    const std::vector<std::byte>& initial = statistics().initial();
-    if (memory_.statistics.size_bytes() < std::ssize(initial)) {
-        memory_.statistics = Arena(std::ssize(initial));
+    set_out();
+    StepTrace trace;
+    trace.instructions.resize(step.program.instructions.size());
+    const Clock::time_point start = Clock::now();
+    for (std::size_t i = 0; i < trace.instructions.size(); ++i) {
+        trace.instructions[i].begin = since(start);
+        execute(i);
+        trace.instructions[i].end = since(start);
     }
-    std::ranges::copy(initial, memory_.statistics.at(0));
-    set_out_together(communicate == Communicate::yes);
-    return traced_step(step.program.instructions.size(), tickets_,
-                       [&](std::size_t i) { execute(step.program.instructions[i]); });
+    settle();
+    for (const CommunicationThread::Ticket ticket : tickets_) {
+        const CommunicationThread::Times times = thread().times(ticket);
+        trace.collectives.push_back({std::chrono::duration_cast<Duration>(times.begin - start),
+                                     std::chrono::duration_cast<Duration>(times.end - start)});
+    }
+    return trace;
 }
 
-void CpuRank::copy(InstructionKind kind, std::int32_t subject) {
-    const Copy c = copy_of(kind, subject, memory_.buffers);
-    if (kind == InstructionKind::copy_in || kind == InstructionKind::copy_back) {
-        copy_scaled(c.to, c.from, c.numel, c.to_dtype, c.factor);
-    } else {
-        cast_scaled(c.to, c.to_dtype, c.from, c.from_dtype, c.numel, c.factor);
+// All ranks set out together, if they communicate.
+void CpuRank::set_out() {
+    thread().restart();
+    if (communicates()) {
+        thread().wait(thread().launch([this] { messages_->meet(); }));
     }
 }
 
-// A CPU has no launches to save: copy by copy, each with its cast.
-void CpuRank::pack(std::int32_t index, PackDirection direction, double factor) {
-    const bool in = direction == PackDirection::into_place;
-    const DType packed = packed_dtype_of(index);
-    const DType own = bucket(index).dtype;
-    pack_all(places_in(index, memory_.buffers), direction, in ? packed : own, in ? own : packed,
-             factor);
+void CpuRank::settle() {
+    for (const CommunicationThread::Ticket ticket : tickets_) {
+        thread().wait(ticket);
+    }
 }
 
-void CpuRank::copy_buffers(std::int32_t group) {
-    const auto index = static_cast<std::size_t>(group);
-    std::memcpy(memory_.module_buffers[index].at(0), memory_.broadcast[index].at(0),
-                static_cast<std::size_t>(memory_.broadcast[index].size_bytes()));
-}
-
-void CpuRank::launch(std::int32_t collective) {
-    tickets_[static_cast<std::size_t>(collective)] = thread().launch(
-        [this, exchange = exchange_of(collective, memory_),
-         communicates = step().communicate == Communicate::yes, mean = step().rules.mean_factor()] {
-            if (communicates) {
-                carry(communicator_, exchange);
+// Where no copy divides, the collective averages, as NCCL's does. Averaging is computing, so it is
+// not free.
+void CpuRank::launch(std::size_t /*instruction*/, std::int32_t collective) {
+    tickets_[static_cast<std::size_t>(collective)] =
+        thread().launch([this, collective, exchange = exchange_of(collective)] {
+            copy_before(collective, Lane::moving);
+            if (communicates()) {
+                carry(communicators_.of(this->collective(collective).among.communicator), exchange);
             }
-            // Where no copy divides, the collective averages, as NCCL's does. Averaging is
-            // computing, so it is not free.
             if (exchange.averages) {
-                copy_scaled(exchange.own, exchange.own, exchange.elements(), exchange.dtype, mean);
+                copy_scaled(exchange.own, exchange.own, exchange.elements(), exchange.dtype,
+                            mean_factor());
             }
+            copy_after(collective, Lane::placing);
         });
 }
 
-StepCheck CpuRank::check() {
-    StepCheck check;
-    const double mean = exact_mean();
-    const std::vector<double> relative = tolerances();
-    for (std::size_t i = 0; i < relative.size(); ++i) {
-        const Gradient& gradient = workload().gradients[i];
-        const auto index = static_cast<std::int32_t>(i);
-        check.add(
-            check_gradient(memory_.buffers.gradient(index), gradient.dtype, gradient.numel,
-                           kernel_plan().columns[i], gradient_factor(index) * mean, relative[i]),
-            "gradient " + gradient.name, "the mean ");
+// A CPU has no launches to save: tensor by tensor, each with its cast.
+void CpuRank::copy(std::size_t transfer, double factor, Lane /*lane*/) {
+    const Transfer& copied = this->transfer(transfer);
+    if (copied.is_raw) {
+        for (const TensorPlace& one : copied.tensors) {
+            std::memcpy(copied.to(one), copied.from(one), static_cast<std::size_t>(one.numel));
+        }
+        return;
     }
-    if (step().reduces_unused_map) {
-        check_unused_map({memory_.unused_map.floats(), relative.size()}, check);
+    pack_all(copied.tensors, copied.direction, copied.to_dtype(), copied.from_dtype(), factor);
+}
+
+void CpuRank::add(std::size_t transfer, Lane /*lane*/) {
+    const Transfer& added = this->transfer(transfer);
+    for (const TensorPlace& one : added.tensors) {
+        add_cast(added.to(one), added.to_dtype(), added.from(one), added.from_dtype(), one.numel);
     }
-    const std::byte* exchanged = memory_.statistics.at(0);
-    check_statistics({exchanged, exchanged + statistics().initial().size()}, check);
-    return check;
+}
+
+void CpuRank::write(std::byte* to, const std::byte* from, std::int64_t bytes) {
+    if (bytes > 0) {
+        std::memcpy(to, from, static_cast<std::size_t>(bytes));
+    }
+}
+
+// --- computing and messages beside it ---
+
+std::vector<Duration> CpuRank::backward_alone() {
+    const std::size_t operations = workload().backward.size();
+    const auto once = [&] {
+        std::vector<Duration> times(operations);
+        for (std::size_t i = 0; i < operations; ++i) {
+            const Clock::time_point begin = Clock::now();
+            run_backward(i);
+            times[i] = since(begin);
+        }
+        return times;
+    };
+    return times_alone(operations, once, once);
+}
+
+ContentionTrace CpuRank::contend(const Message& message, std::int64_t iterations,
+                                 const std::vector<Duration>& alone) {
+    const std::vector<CommunicationThread::Ticket> tickets = messages_->launch(message, iterations);
+    ContentionTrace trace;
+    // The first operation may begin before the first collective does, and the last one does not
+    // end before the last collective: neither counts.
+    for (std::size_t i = 0; !thread().has_ended(tickets.back()); i = (i + 1) % alone.size()) {
+        const bool communicating = thread().has_begun(tickets.front());
+        const Clock::time_point begin = Clock::now();
+        run_backward(i);
+        const Duration time = since(begin);
+        if (communicating && !thread().has_ended(tickets.back())) {
+            trace.compute += {time, alone[i]};
+        }
+    }
+    trace.times = messages_->times_of(tickets);
+    return trace;
+}
+
+// In sharded steps behind some operations of backward, the next ones each time, so that ranks are
+// as far apart as they are in steps.
+MessageTrace CpuRank::measure_as_in_steps(const Message& message, std::int64_t iterations) {
+    if (!memory().is_sharded()) {
+        return measure(message, iterations);
+    }
+    constexpr std::chrono::milliseconds long_enough{1};
+    std::size_t next = 0;
+    const auto computing = [&] {
+        const Clock::time_point begin = Clock::now();
+        do {
+            run_backward(next);
+            next = (next + 1) % workload().backward.size();
+        } while (Clock::now() - begin < long_enough);
+    };
+    return messages_->measure_between(computing, message, iterations,
+                                      communicators_.of_kind(message.kind));
 }
 
 }  // namespace bucketwise

@@ -249,8 +249,7 @@ class CpuTrainingDevice : public TrainingDevice {
     }
 
     [[nodiscard]] std::shared_ptr<std::byte> raw_memory(std::int64_t bytes) override {
-        const auto arena = std::make_shared<Arena>(bytes);
-        return {arena, arena->at(0)};
+        return shared_block(bytes);
     }
 
   private:

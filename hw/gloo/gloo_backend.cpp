@@ -3,10 +3,9 @@
 #include "hw/cpu/cpu_devices.h"
 #include "hw/cpu/cpu_kernels.h"
 #include "hw/cpu/cpu_rank.h"
-#include "hw/cpu/cpu_sharded_rank.h"
 #include "hw/gloo/connection.h"
 #include "hw/rank/isolated_messages.h"
-#include "hw/rank/shard_place.h"
+#include "hw/rank/rank_place.h"
 #include "sim/base/error.h"
 
 namespace bucketwise {
@@ -24,16 +23,12 @@ class GlooRank : public RankConnection {
     std::unique_ptr<RankDevice> device(const Scenario& scenario, const Workload& workload,
                                        const SyncSettings& sync) override {
         Communicator& all = connection_.communicator(implementation_);
-        if (!scenario.sharding) {
-            return std::make_unique<CpuRank>(scenario, workload, sync, all);
-        }
-        return std::make_unique<CpuShardedRank>(
-            scenario, workload,
-            ShardCommunicators<Communicator>::made(
-                shard_place(scenario, all.rank()), all,
-                [&](const std::vector<std::int64_t>& ranks) -> Communicator& {
-                    return connection_.communicator_among(ranks, implementation_);
-                }));
+        const CommunicatorsAmong communicators(
+            rank_place(scenario, all.rank(), all.ranks()), all,
+            [&](const std::vector<std::int64_t>& ranks) -> Communicator& {
+                return connection_.communicator_among(ranks, implementation_);
+            });
+        return std::make_unique<CpuRank>(scenario, workload, sync, communicators);
     }
 
     std::unique_ptr<MessageDevice> messages() override {

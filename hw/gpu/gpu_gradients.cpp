@@ -12,7 +12,7 @@
 namespace bucketwise {
 
 GradientChecks::GradientChecks(const KernelPlan& plan, const std::vector<Gradient>& gradients,
-                               GpuGradientBuffers& buffers, const PatternTables& patterns,
+                               const GradientBuffers& buffers, const PatternTables& patterns,
                                const GpuStream& stream)
     : plan_(plan),
       gradients_(gradients),
@@ -34,7 +34,7 @@ void GradientChecks::arrange() {
 
 void GradientChecks::poison() {
     constexpr int not_a_number = 0xFF;  // in every byte: a NaN of every dtype
-    for (const DeviceMemory* memory : buffers_.blocks()) {
+    for (const TensorMemory* memory : buffers_.blocks()) {
         stream_.fill(memory->at(0), not_a_number, memory->size_bytes());
     }
 }

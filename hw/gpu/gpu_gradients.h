@@ -19,7 +19,7 @@ class GradientChecks {
   public:
     // All are kept by reference.
     GradientChecks(const KernelPlan& plan, const std::vector<Gradient>& gradients,
-                   GpuGradientBuffers& buffers, const PatternTables& patterns,
+                   const GradientBuffers& buffers, const PatternTables& patterns,
                    const GpuStream& stream);
 
     // The buffers have been laid out anew.
@@ -38,7 +38,7 @@ class GradientChecks {
 
     const KernelPlan& plan_;
     const std::vector<Gradient>& gradients_;
-    GpuGradientBuffers& buffers_;
+    const GradientBuffers& buffers_;
     const PatternTables& patterns_;
     const GpuStream& stream_;
     DeviceMemory expected_;

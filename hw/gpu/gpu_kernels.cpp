@@ -99,7 +99,7 @@ Arithmetic arithmetic_of(const Scenario& scenario) {
 }
 
 GpuKernels::GpuKernels(const KernelPlan& plan, const std::vector<Gradient>& gradients,
-                       GpuGradientBuffers& buffers,
+                       const GradientBuffers& buffers,
                        const std::variant<Duration, Optimizer>& optimizer, Arithmetic arithmetic,
                        const GpuStream& stream)
     : PlannedKernels(plan, gradients, optimizer),

@@ -19,7 +19,7 @@
 #include <variant>
 #include <vector>
 
-#include "hw/compute/gradient_layout.h"
+#include "hw/compute/gradient_buffers.h"
 #include "hw/compute/kernel_plan.h"
 #include "hw/compute/planned_kernels.h"
 #include "hw/gpu/chunk_table.h"
@@ -32,8 +32,6 @@
 #include "sim/workload/workload.h"
 
 namespace bucketwise {
-
-using GpuGradientBuffers = BasicGradientBuffers<DeviceMemory>;
 
 // The factors of the known values of gradients, on the device.
 struct PatternTables {
@@ -48,7 +46,7 @@ class GpuKernels : public PlannedKernels {
   public:
     // `plan`, `gradients`, `buffers` and `stream` are kept by reference.
     GpuKernels(const KernelPlan& plan, const std::vector<Gradient>& gradients,
-               GpuGradientBuffers& buffers, const std::variant<Duration, Optimizer>& optimizer,
+               const GradientBuffers& buffers, const std::variant<Duration, Optimizer>& optimizer,
                Arithmetic arithmetic, const GpuStream& stream);
 
     void calibrate() override;
@@ -80,7 +78,7 @@ class GpuKernels : public PlannedKernels {
     void set_outer_product(const DeviceMemory& memory, const std::vector<float>& rows,
                            const std::vector<float>& columns);
 
-    GpuGradientBuffers& buffers_;
+    const GradientBuffers& buffers_;
     Arithmetic arithmetic_;
     const GpuStream& stream_;
     MatrixProducts products_;

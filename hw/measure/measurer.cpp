@@ -7,9 +7,7 @@
 #include <utility>
 
 #include "hw/rank/isolated_messages.h"
-#include "hw/rank/replay_rules.h"
 #include "sim/base/transformed.h"
-#include "sim/program/step_programs.h"
 
 namespace bucketwise {
 namespace {
@@ -273,11 +271,7 @@ ComputeRecord Measurer::compute_on_this_rank(bool copies_first) {
         run_copies();
     }
     session_.control().barrier();
-    ReplayedStep computing =
-        scenario_.sharding ? computing_of(step_) : ReplayedStep{.sync = without_synchronisation()};
-    if (!scenario_.sharding) {
-        computing.program = build_program(input_, computing.sync, {});
-    }
+    const ReplayedStep computing = computing_of(step_);
     const StepTrace trace = device_.run(computing, next_step_++, Communicate::for_free);
     if (!copies_first) {
         run_copies();
@@ -437,9 +431,9 @@ void Measurer::describe(const Item& item, StepRecord& record) const {
         record.is_default = item.cap.is_default();
     }
     for (const Collective& collective : step_.program.collectives) {
-        if (collective.bucket) {
+        if (const auto bucket = collective.bucket()) {
             record.bucket_bytes.push_back(
-                step_.plan.buckets[static_cast<std::size_t>(*collective.bucket)].size);
+                step_.plan.buckets[static_cast<std::size_t>(*bucket)].size);
         }
     }
 }

@@ -50,8 +50,7 @@ class GpuTrainingDevice : public TrainingDevice {
     // Patiently, here and below: making memory and copies wait for the GPU, however long.
     [[nodiscard]] std::shared_ptr<std::byte> raw_memory(std::int64_t bytes) override {
         await_computing();
-        const auto memory = std::make_shared<DeviceMemory>(bytes);
-        return {memory, memory->at(0)};
+        return shared_device_block(bytes);
     }
 
     void upload(void* to, const void* from, std::int64_t bytes) override {

@@ -19,10 +19,9 @@
 #include "hw/nccl/gpu_devices.h"
 #include "hw/nccl/gpu_messages.h"
 #include "hw/nccl/gpu_rank.h"
-#include "hw/nccl/gpu_sharded_rank.h"
 #include "hw/nccl/nccl_communicator.h"
 #include "hw/nccl/nccl_library.h"
-#include "hw/rank/shard_place.h"
+#include "hw/rank/rank_place.h"
 #include "sim/base/error.h"
 
 namespace bucketwise {
@@ -85,9 +84,6 @@ class NcclRank : public RankConnection {
 
     std::unique_ptr<RankDevice> device(const Scenario& scenario, const Workload& workload,
                                        const SyncSettings& sync) override {
-        if (scenario.sharding) {
-            return std::make_unique<GpuShardedRank>(scenario, workload, communicators_);
-        }
         return std::make_unique<GpuRank>(scenario, workload, sync, communicators_);
     }
 

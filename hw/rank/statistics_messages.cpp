@@ -30,16 +30,23 @@ double sum_of(int ranks, std::int64_t element) {
 StatisticsMessages::StatisticsMessages(const Program& program, int rank, int ranks)
     : ranks_(ranks), exchanges_(program.collectives.size()) {
     for (std::size_t i = 0; i < program.collectives.size(); ++i) {
-        if (program.collectives[i].statistics) {
+        if (stand_for(program.collectives[i])) {
             add(program.collectives[i], i, rank);
         }
     }
 }
 
+bool StatisticsMessages::stand_for(const Collective& collective) {
+    return collective.statistics() != nullptr ||
+           (std::holds_alternative<UpdatedParameters>(collective.cargo) &&
+            collective.kind == CollectiveKind::all_gather);
+}
+
 void StatisticsMessages::add(const Collective& collective, std::size_t index, int rank) {
     StatisticsExchange& exchange = exchanges_[index];
     exchange.gathers = collective.kind == CollectiveKind::all_gather;
-    exchange.dtype = collective.statistics->dtype;
+    exchange.dtype =
+        collective.statistics() != nullptr ? collective.statistics()->dtype : DType::float32;
     exchange.elements = collective.bytes.count / (exchange.gathers ? ranks_ : 1) /
                         element_size(exchange.dtype).count;
     exchange.own_offset = aligned(std::ssize(initial_));

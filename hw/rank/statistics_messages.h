@@ -1,8 +1,10 @@
-// A replayed step's substitute for BatchNorm's statistics: as many bytes of the same dtype, with
-// values whose sums and places every rank knows, so that every element can be checked.
+// A replayed step's substitute for BatchNorm's statistics, and for parameters that ranks updated in
+// parts: as many bytes of the same dtype, with values whose sums and places every rank knows, so
+// that every element can be checked.
 //
-// A replayed BatchNorm moves memory, but computes no statistics. Each collective of the step has a
-// place of its own for its values, filled before the step and read after it.
+// A replayed BatchNorm moves memory, but computes no statistics; an optimizer updates nothing. Each
+// collective of the step has a place of its own for its values, filled before the step and read
+// after it.
 #pragma once
 
 #include <cstddef>
@@ -32,7 +34,10 @@ class StatisticsMessages {
     StatisticsMessages() = default;
     StatisticsMessages(const Program& program, int rank, int ranks);
 
-    // Precondition (asserted): the collective exchanges statistics.
+    // Whether the collective exchanges such values.
+    [[nodiscard]] static bool stand_for(const Collective& collective);
+
+    // Precondition (asserted): they stand for it.
     [[nodiscard]] const StatisticsExchange& of(std::int32_t collective) const;
 
     // The block before the step. Empty: the step exchanges none.

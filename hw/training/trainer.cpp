@@ -25,11 +25,6 @@ BucketPlan plan_for(const Workload& workload, const SyncSettings& sync) {
     return sync.communicates ? make_plan(workload, sync.policy) : BucketPlan{};
 }
 
-// For layouts: gradients that live in buckets need a place also where nothing is communicated.
-BucketPlan layout_plan(const Workload& workload, const SyncSettings& sync) {
-    return make_plan(workload, sync.policy);
-}
-
 // Uniform from -1 to 1, in steps of 2^-23.
 float uniform(SeededNumbers& numbers) {
     constexpr std::int64_t half = std::int64_t{1} << 23;
@@ -46,12 +41,14 @@ Trainer::Trainer(const TrainingTask& task, const ImageData& data, TrainingDevice
       workload_(workload_of(model_)),
       sync_(settings_of_replay(task.sync)),
       plan_(plan_for(workload_, sync_)),
-      layout_(workload_.gradients, sync_, device.alignment_bytes()) {
+      source_{.make = [&device](std::int64_t bytes) { return device.raw_memory(bytes); },
+              .alignment_bytes = device.alignment_bytes()},
+      synchronised_({}, workload_, sync_, {.replica = device.rank(), .replicas = device.ranks()},
+                    source_) {
     invariant(task.schedule.ranks == device.ranks(), "the schedule is for all ranks");
     invariant(task.optimizer != Optimizer::adam, "sgd, with momentum or without");
     invariant(!sync_.fused_copies && !sync_.batched_copies && !sync_.reduces_unused_map,
               "copies and maps it knows");
-    layout_.arrange(layout_plan(workload_, sync_));
     for (std::size_t i = 0; i + 1 < task.shape.layers.size(); ++i) {
         const std::vector<std::int32_t>& parameters = model_.operations[2 * i].parameters;
         layers_.push_back({.in = task.shape.layers[i],
@@ -74,7 +71,7 @@ std::int64_t Trainer::aligned(std::int64_t bytes) const {
 }
 
 void Trainer::allocate() {
-    const auto make = [this](std::int64_t bytes) { return device_.allocate(bytes, memory_); };
+    const auto make = [this](std::int64_t bytes) { return source_.tensor(bytes); };
     std::int64_t parameter_bytes = 0;
     for (const Gradient& gradient : workload_.gradients) {
         parameter_offset_.push_back(parameter_bytes);
@@ -96,9 +93,6 @@ void Trainer::allocate() {
     order_ = make(std::max(data_.training.count(), data_.test.count()) * 4);
     parameters_ = make(parameter_bytes);
     moments_ = make(task_.optimizer == Optimizer::sgd_momentum ? parameter_bytes : 0);
-    own_gradients_ = make(layout_.own_bytes());
-    buckets_ = make(layout_.buckets_bytes());
-    compressed_ = make(layout_.compressed_bytes());
     activations_ = make(activation_bytes);
     activation_gradients_ = make(2 * aligned(task_.schedule.batch * widest * float_bytes));
     losses_ = make(results * float_bytes);
@@ -120,12 +114,6 @@ float* Trainer::activation(std::size_t layer) const {
 float* Trainer::activation_gradient(std::size_t layer) const {
     return reinterpret_cast<float*>(
         activation_gradients_.at(layer % 2 == 0 ? 0 : activation_gradients_.size_bytes() / 2));
-}
-
-float* Trainer::gradient_at(std::int32_t index) const {
-    return reinterpret_cast<float*>(layout_.gradients_are_views()
-                                        ? buckets_.at(layout_.place(index))
-                                        : own_gradients_.at(layout_.own(index)));
 }
 
 float* Trainer::parameter_at(std::int32_t index) const {
@@ -249,27 +237,15 @@ void Trainer::execute(const Instruction& instruction) {
                 ++running_.micro_step;
             }
             return;
-        case InstructionKind::copy_in:
-            return copy_in(instruction.subject);
-        case InstructionKind::cast_down:
-        case InstructionKind::cast_up:
-        case InstructionKind::scale:
-            return cast(instruction.subject, instruction.kind);
+        case InstructionKind::copy:
+            return copy(instruction.copy, instruction.subject);
         case InstructionKind::launch:
             return launch(instruction.subject);
         case InstructionKind::wait:
             return device_.wait_for(running_.tickets[subject]);
-        case InstructionKind::copy_back:
-            return copy_back(instruction.subject);
         case InstructionKind::optimizer:
             return update();
-        case InstructionKind::copy_buffers:
-        case InstructionKind::pack:
-        case InstructionKind::unpack:
-        case InstructionKind::check:
-            break;
     }
-    invariant(false, "an instruction of a perceptron's program");
 }
 
 // Operations are linear, ReLU, linear, ..., linear, loss: see sim/workload/models/classifiers.cpp.
@@ -348,41 +324,18 @@ void Trainer::weight_gradient(std::size_t layer) {
                                    gradient_at(l.bias), running_.micro_step > 0);
 }
 
-// DDP divides on the way into the bucket; a hook divides when it casts.
-void Trainer::copy_in(std::int32_t gradient) {
-    device_.copy_scaled(buckets_.at(layout_.place(gradient)), DType::float32, gradient_at(gradient),
-                        DType::float32, numel_of(gradient), hooked() ? 1.0 : mean_factor());
-}
-
-void Trainer::copy_back(std::int32_t gradient) {
-    device_.copy_scaled(gradient_at(gradient), DType::float32, buckets_.at(layout_.place(gradient)),
-                        DType::float32, numel_of(gradient), 1.0);
-}
-
-void Trainer::cast(std::int32_t bucket, InstructionKind direction) {
-    const std::int64_t numel = numel_of_bucket(bucket);
-    std::byte* full = buckets_.at(layout_.bucket(bucket));
-    std::byte* half = compressed_.at(layout_.compressed(bucket));
-    if (direction == InstructionKind::cast_down) {
-        device_.copy_scaled(half, hook_dtype(), full, DType::float32, numel, 1.0);
-    } else if (direction == InstructionKind::scale) {
-        device_.copy_scaled(half, hook_dtype(), half, hook_dtype(), numel, mean_factor());
-    } else {
-        device_.copy_scaled(full, DType::float32, half, hook_dtype(), numel, 1.0);
+void Trainer::copy(Copy copy, std::int32_t subject) {
+    const double factor = copy.how == Copying::averaging ? 1.0 / device_.ranks() : 1.0;
+    const Transfer moved = synchronised_.transfer(copy.route, subject);
+    for (const TensorPlace& one : moved.tensors) {
+        device_.copy_scaled(moved.to(one), moved.to_dtype(), moved.from(one), moved.from_dtype(),
+                            one.numel, factor);
     }
 }
 
-// Where no copy divides, the collective averages.
 void Trainer::launch(std::int32_t collective) {
-    const auto index = static_cast<std::size_t>(collective);
-    const std::int32_t bucket = running_.program->collectives[index].bucket.value();
-    const DType dtype = hooked() ? hook_dtype() : DType::float32;
-    running_.tickets[index] =
-        device_.all_reduce({.own = hooked() ? compressed_.at(layout_.compressed(bucket))
-                                            : buckets_.at(layout_.bucket(bucket)),
-                            .size = numel_of_bucket(bucket) * element_size(dtype),
-                            .dtype = dtype,
-                            .averages = !sync_.copies_in && !hooked()});
+    running_.tickets[static_cast<std::size_t>(collective)] =
+        device_.all_reduce(synchronised_.exchange(*running_.program, collective, {}));
 }
 
 void Trainer::update() {
@@ -454,8 +407,8 @@ void Trainer::add_time(const Instruction& instruction, const OperationTime& time
 
 Bytes Trainer::copied_by(const Instruction& instruction) const {
     const auto subject = static_cast<std::size_t>(instruction.subject);
-    if (instruction.kind == InstructionKind::copy_in ||
-        instruction.kind == InstructionKind::copy_back) {
+    if (instruction.copy.route == CopyRoute::gradient_to_bucket ||
+        instruction.copy.route == CopyRoute::bucket_to_gradient) {
         return workload_.gradients[subject].size();
     }
     const Bytes full = plan_.buckets[subject].size;
@@ -482,11 +435,11 @@ void Trainer::run_backward() {
 }
 
 ContentionTimes Trainer::contend(std::int64_t elements, std::int64_t iterations) {
-    MemoryCount beside;  // what training takes is counted apart
-    const TensorMemory message = device_.allocate(elements * float_bytes, beside);
+    const Bytes size{elements * float_bytes};
+    const std::shared_ptr<std::byte> message = device_.raw_memory(size.count);
     begin_epoch(0);
-    ContentionTimes times = device_.contend({.own = message.at(0), .size = {message.size_bytes()}},
-                                            iterations, [this] { run_backward(); });
+    ContentionTimes times = device_.contend({.own = message.get(), .size = size}, iterations,
+                                            [this] { run_backward(); });
     reset();
     return times;
 }

@@ -11,7 +11,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "hw/compute/gradient_layout.h"
+#include "hw/compute/tensor_memory.h"
+#include "hw/rank/rank_memory.h"
 #include "hw/training/image_data.h"
 #include "hw/training/training_device.h"
 #include "sim/plan/plan.h"
@@ -64,7 +65,7 @@ class Trainer {
     [[nodiscard]] const Workload& workload() const { return workload_; }
     [[nodiscard]] const SyncSettings& sync() const { return sync_; }
     [[nodiscard]] const BucketPlan& plan() const { return plan_; }
-    [[nodiscard]] const MemoryCount& memory() const { return memory_; }
+    [[nodiscard]] const MemoryCount& memory() const { return source_.count; }
 
     // Back to the parameters that the seed gives; forgets the optimizer's moments.
     void reset();
@@ -128,9 +129,7 @@ class Trainer {
     void relu(std::size_t layer, std::int64_t rows);
     void loss();
     void weight_gradient(std::size_t layer);
-    void copy_in(std::int32_t gradient);
-    void copy_back(std::int32_t gradient);
-    void cast(std::int32_t bucket, InstructionKind direction);
+    void copy(Copy copy, std::int32_t subject);
     void launch(std::int32_t collective);
     void update();
     SampleResults results(std::int64_t count);
@@ -138,22 +137,16 @@ class Trainer {
         return order_.as<std::int32_t>() + running_.parts[running_.micro_step].begin;
     }
     [[nodiscard]] std::int64_t rows() const { return running_.parts[running_.micro_step].count; }
-    [[nodiscard]] bool hooked() const { return sync_.comm_hook != CommHook::none; }
-    [[nodiscard]] DType hook_dtype() const {
-        return sync_.comm_hook == CommHook::bf16 ? DType::bfloat16 : DType::float16;
-    }
     [[nodiscard]] MatrixProduct product(const Layer& layer, std::int64_t rows) const;
     [[nodiscard]] float* activation(std::size_t layer) const;
     [[nodiscard]] float* activation_gradient(std::size_t layer) const;
-    [[nodiscard]] float* gradient_at(std::int32_t index) const;
+    [[nodiscard]] float* gradient_at(std::int32_t index) const {
+        return reinterpret_cast<float*>(synchronised_.gradients().gradient(index));
+    }
     [[nodiscard]] float* parameter_at(std::int32_t index) const;
-    [[nodiscard]] double mean_factor() const { return 1.0 / device_.ranks(); }
     [[nodiscard]] std::vector<float> values_at(const float* data, std::int32_t index) const;
     [[nodiscard]] std::int64_t numel_of(std::int32_t gradient) const {
         return workload_.gradients[static_cast<std::size_t>(gradient)].numel;
-    }
-    [[nodiscard]] std::int64_t numel_of_bucket(std::int32_t bucket) const {
-        return plan_.buckets[static_cast<std::size_t>(bucket)].size.count / float_bytes;
     }
     void prepare_alone(std::int64_t rows, bool accumulates);
     void run_backward();
@@ -169,14 +162,14 @@ class Trainer {
     Workload workload_;
     SyncSettings sync_;
     BucketPlan plan_;
-    GradientLayout layout_;
+    TensorSource source_;      // before what counts towards it
+    RankMemory synchronised_;  // gradients and buckets
     std::vector<std::int64_t> parameter_offset_;
     std::vector<std::int64_t> activation_offset_;
     std::vector<Program> programs_;  // by number of micro-steps, from 1
     std::int64_t samples_seen_ = 0;  // of this rank in this epoch
     Running running_;
 
-    MemoryCount memory_;  // before what counts towards it
     TensorMemory images_;
     TensorMemory labels_;
     TensorMemory test_images_;
@@ -184,9 +177,6 @@ class Trainer {
     TensorMemory order_;
     TensorMemory parameters_;
     TensorMemory moments_;
-    TensorMemory own_gradients_;
-    TensorMemory buckets_;
-    TensorMemory compressed_;
     TensorMemory activations_;           // of the batch, then of every layer
     TensorMemory activation_gradients_;  // two of the widest, which layers take in turn
     TensorMemory losses_;

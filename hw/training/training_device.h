@@ -46,10 +46,6 @@ class TrainingDevice : public BatchNormDevice {
     // Whether the thread that launches also computes.
     [[nodiscard]] virtual bool host_is_device() const = 0;
 
-    // Throws std::bad_alloc.
-    [[nodiscard]] TensorMemory allocate(std::int64_t bytes, MemoryCount& count) {
-        return {raw_memory(bytes), bytes, count};
-    }
     // Tensors that share a block start at multiples of this.
     [[nodiscard]] virtual std::int64_t alignment_bytes() const = 0;
     // Memory of its libraries, beside tensors.

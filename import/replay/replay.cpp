@@ -122,7 +122,7 @@ Replay replay(const TraceImport& imported, const Scenario& scenario) {
     const Evaluator evaluator(input, scenario.sync);
     const Program program = evaluator.program(scenario.sync.bucket_cap);
     return replayed(imported, program, evaluator.simulation(program),
-                    [](const Collective& one) { return one.bucket.has_value(); });
+                    [](const Collective& one) { return one.has_bucket(); });
 }
 
 std::string text_of(const Replay& replay) {

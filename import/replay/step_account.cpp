@@ -48,7 +48,7 @@ class Accountant {
   private:
     void issue(std::size_t collective) {
         if (const auto& span = collectives_[collective];
-            program_.collectives[collective].bucket && span) {
+            program_.collectives[collective].has_bucket() && span) {
             bucket_of_[collective] = result_.buckets.size();
             result_.buckets.push_back({.bucket = result_.buckets.size(),
                                        .issued = free_,

@@ -291,7 +291,7 @@ Bytes FrameworkStep::buffers(const BucketPlan& plan, std::optional<Bytes> limit)
     }
     Bytes sum;
     for (const Bucket& bucket : plan.buckets) {
-        const bool casts = hook_casts(sync_, bucket);
+        const bool casts = hook_casts(sync_, bucket.dtype);
         const bool is_beside = sync_.copies_back || is_megatron(use_);
         sum += casts ? bytes_on_wire(sync_, bucket) : Bytes{0};
         if (is_beside) {

@@ -58,7 +58,7 @@ struct Links {
     LinkParameters replicas;
 
     [[nodiscard]] const LinkParameters& of(const CollectiveRanks& among) const {
-        return among.joins_replicas ? replicas : ranks;
+        return among.joins_replicas() ? replicas : ranks;
     }
 };
 
@@ -166,10 +166,10 @@ class WrongModel {
                 collective.time = collective_time(collective.kind, collective.bytes,
                                                   input_.group_of(among), link);
             }
-            const Duration few = std::min(among == CollectiveRanks{}
-                                              ? fixed_[static_cast<std::size_t>(collective.kind)]
-                                              : time_of_few_bytes(collective.kind, among),
-                                          collective.time);
+            const Duration few =
+                std::min(among.are_all() ? fixed_[static_cast<std::size_t>(collective.kind)]
+                                         : time_of_few_bytes(collective.kind, among),
+                         collective.time);
             collective.time =
                 collective.copying + scaled(few, fixed) + scaled(collective.time - few, bytes);
             collective.interference = interference_for(collective.kind, link, collective.bytes);

@@ -81,7 +81,7 @@ ParameterSizes parameter_sizes(const MlpShape& shape, Bytes alignment) {
     return sizes;
 }
 
-// See hw/compute/gradient_layout.h: room for any plan, whose buckets start aligned.
+// See hw/compute/gradient_buffers.h: room for any plan, whose buckets start aligned.
 void add_buckets(const TrainingMemoryInput& input, const ParameterSizes& sizes,
                  TrainingMemory& memory) {
     const bool views = input.sync.communicates && !(input.sync.copies_in && input.sync.copies_back);

@@ -129,7 +129,7 @@ PlannedStep::PlannedStep(const StepInput& input, const SyncRequest& request)
     : PlannedStep(input, PlannedSetting(input, settings_for(request)).parts(input)) {
     row_.cap = cap_of(request);
     row_.buckets = std::ranges::count_if(closing_.collectives,
-                                         [](const Collective& c) { return c.bucket.has_value(); });
+                                         [](const Collective& c) { return c.has_bucket(); });
     depends_on_ranks_ = request.batch_norm != BatchNormSync::local;  // their messages do
 }
 

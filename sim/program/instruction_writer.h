@@ -74,19 +74,18 @@ class InstructionWriter {
     // A step that starts idle ends when every stream is idle.
     void join_side_streams() {
         const auto operations = std::ssize(input_.step.optimizer_operations);
-        Instruction join{InstructionKind::optimizer, Phase::optimizer,
-                         static_cast<std::int32_t>(std::max<std::int64_t>(operations, 1) - 1)};
+        Instruction join{.kind = InstructionKind::optimizer, .phase = Phase::optimizer};
+        join.subject = static_cast<std::int32_t>(std::max<std::int64_t>(operations, 1) - 1);
         join.order.after = static_cast<std::uint8_t>((2U << workload_.side_streams.size()) - 2);
         program_.instructions.push_back(join);
     }
 
     // Adds a collective and its launch.
-    std::int32_t launch(CollectiveKind kind, Phase phase, Bytes bytes,
-                        std::optional<std::int32_t> bucket = {},
+    std::int32_t launch(CollectiveKind kind, Phase phase, const Cargo& cargo, Bytes bytes,
                         const CollectiveRanks& among = {}) {
         const LinkParameters& link = input_.link_of(among);
         const auto index = static_cast<std::int32_t>(program_.collectives.size());
-        program_.collectives.push_back({kind, bucket, bytes,
+        program_.collectives.push_back({kind, cargo, bytes,
                                         collective_time(kind, bytes, input_.group_of(among), link),
                                         interference_for(kind, link, bytes)});
         program_.collectives.back().among = among;
@@ -123,9 +122,10 @@ class InstructionWriter {
     }
 
     // Adds nothing where copies cost nothing.
-    void add_copy(InstructionKind kind, Phase phase, std::int32_t subject, Bytes payload) {
+    void add_copy(Copy copy, Phase phase, std::int32_t subject, Bytes payload) {
         if (input_.copy_bandwidth) {
-            add(kind, phase, subject, workload_.copy_launch, copy_time(payload));
+            add(InstructionKind::copy, phase, subject, workload_.copy_launch, copy_time(payload));
+            program_.instructions.back().copy = copy;
         }
     }
     [[nodiscard]] Duration copy_time(Bytes payload) const {

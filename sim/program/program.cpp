@@ -7,13 +7,6 @@
 
 namespace bucketwise {
 
-bool is_copy(InstructionKind kind) {
-    using Kind = InstructionKind;
-    return kind == Kind::copy_buffers || kind == Kind::copy_in || kind == Kind::pack ||
-           kind == Kind::cast_down || kind == Kind::cast_up || kind == Kind::unpack ||
-           kind == Kind::copy_back || kind == Kind::check || kind == Kind::scale;
-}
-
 bool uses_side_streams(const StepInput& input) {
     const auto any_beside = [](const std::vector<TimedOperation>& operations) {
         return std::ranges::any_of(operations, &StreamOrder::is_beside, &TimedOperation::order);
@@ -101,7 +94,7 @@ std::vector<Program> programs_of_classes(const Program& program,
 }
 
 RankGroup StepInput::group_of(const CollectiveRanks& among) const {
-    RankGroup ranks = among.joins_replicas ? replicas.group : group;
+    RankGroup ranks = among.joins_replicas() ? replicas.group : group;
     if (among.ranks) {
         ranks = {*among.ranks, std::min(*among.ranks, ranks.ranks_per_node)};
     }

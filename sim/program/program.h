@@ -5,6 +5,8 @@
 
 #include <cstdint>
 #include <optional>
+#include <type_traits>
+#include <variant>
 #include <vector>
 
 #include "sim/base/units.h"
@@ -18,29 +20,64 @@
 namespace bucketwise {
 
 enum class InstructionKind : std::uint8_t {
-    copy_buffers,  // subject: group of Workload::buffer_groups; each buffer back after its
-                   // broadcast
-    forward,       // subject: operation of Workload::forward
-    backward,      // subject: operation of Workload::backward
-    copy_in,       // subject: gradient; into its bucket with the division by the number of ranks
-    pack,          // subject: bucket; all its copies in and the hook's cast, in one launch
-    check,         // subject: bucket; its norm, which the host reads back
-    scale,         // subject: bucket; by the number of ranks, where it lies
-    cast_down,     // subject: bucket; comm hook
-    launch,        // subject: collective; issued by the host, runs on the communication stream
-    wait,          // subject: collective; what follows on the compute stream starts after its end
-    cast_up,    // subject: bucket; comm hook. Before the wait only its launch: Collective::placing
-    unpack,     // subject: bucket; the hook's cast and all its copies back, in one launch
-    copy_back,  // subject: gradient
-    optimizer   // subject: part, from 0; where launching takes the host time there are two
+    forward,    // subject: operation of Workload::forward
+    backward,   // subject: operation of Workload::backward
+    copy,       // subject: as its route says
+    launch,     // subject: collective; issued by the host, runs on the communication stream
+    wait,       // subject: collective; what follows on the compute stream starts after its end
+    optimizer,  // subject: part, from 0; where launching takes the host time there are two
 };
 
 // Moves bytes, and nothing else.
-bool is_copy(InstructionKind kind);
-
+constexpr bool is_copy(InstructionKind kind) {
+    return kind == InstructionKind::copy;
+}
 constexpr bool is_compute(InstructionKind kind) {
     return kind != InstructionKind::launch && kind != InstructionKind::wait;
 }
+
+// Where a copy reads and where it writes. A bucket's gradients are packed into it; a comm hook's
+// wire is a narrower copy of the bucket, which travels in its place.
+enum class CopyRoute : std::uint8_t {
+    none,
+    received_to_buffers,  // subject: group of Workload::buffer_groups, after its broadcast
+    // Subject: gradient.
+    gradient_to_bucket,
+    bucket_to_gradient,
+    // Subject: bucket. Several gradients in one launch, with the hook's cast where it is the wire.
+    gradients_to_bucket,
+    gradients_to_wire,
+    bucket_to_gradients,
+    wire_to_gradients,
+    // Subject: bucket, as a whole.
+    bucket_to_wire,
+    wire_to_bucket,  // before the wait only its launch: Collective::placing
+    within_bucket,
+    within_wire,
+    bucket_to_host,  // its norm, which the host reads back
+    // Subject: parameters that move together, an index into ShardedProgram::moves. The buffers that
+    // an all-gather fills and a reduce-scatter reads have a part for each rank.
+    shard_to_gathered,
+    gathered_to_unsharded,
+    larger_shard_to_gathered,  // among the fewer ranks that keep larger shards
+    gathered_to_unsharded_fewer,
+    gradients_to_reduced,
+    reduced_to_shard,  // of the gradient
+    reduced_to_kept,   // until the micro-step that all-reduces
+    kept_to_reduced,
+};
+
+enum class Copying : std::uint8_t {
+    plain,
+    averaging,  // divides by the number of ranks, so that sums become means
+    adding      // to the contents
+};
+
+struct Copy {
+    CopyRoute route = CopyRoute::none;
+    Copying how = Copying::plain;
+    bool operator==(const Copy&) const = default;
+};
 
 // A launch in its place waits for everything issued before it on the compute stream; before_all
 // waits only for everything before the program.
@@ -53,6 +90,7 @@ enum class Phase : std::uint8_t { forward, backward, optimizer };
 struct Instruction {
     InstructionKind kind = InstructionKind::forward;
     Phase phase = Phase::forward;
+    Copy copy = {};  // of a copy
     std::int32_t subject = 0;
     Duration host{0};  // host time to issue it
     Duration device{
@@ -74,6 +112,24 @@ struct Instruction {
     }
 };
 
+// A sweep writes and reads millions of them.
+static_assert(std::is_trivially_copyable_v<Instruction> && sizeof(Instruction) == 32);
+
+// --- the tensors that a collective moves ---
+
+struct BuffersOf {
+    std::int32_t group = 0;  // of Workload::buffer_groups
+    bool operator==(const BuffersOf&) const = default;
+};
+struct GradientsOf {
+    std::int32_t bucket = 0;
+    bool on_wire = false;  // what the comm hook made of them
+    bool operator==(const GradientsOf&) const = default;
+};
+// An int32 for each parameter: how many ranks use it.
+struct UnusedMap {
+    bool operator==(const UnusedMap&) const = default;
+};
 // BatchNorm's statistics of an operation of Workload::forward or Workload::backward.
 struct StatisticsOf {
     Phase phase = Phase::forward;
@@ -81,38 +137,72 @@ struct StatisticsOf {
     DType dtype = DType::float32;  // of what travels
     bool operator==(const StatisticsOf&) const = default;
 };
+// Parameters that an optimizer updated in parts.
+struct UpdatedParameters {
+    bool operator==(const UpdatedParameters&) const = default;
+};
+// Sharded parameters, or their gradients.
+struct ShardsOf {
+    std::int32_t move = 0;    // of ShardedProgram::moves
+    std::int32_t group = -1;  // of ShardPlan::groups, which needs them; -1: no single one
+    bool operator==(const ShardsOf&) const = default;
+};
+using Cargo =
+    std::variant<UnusedMap, BuffersOf, GradientsOf, StatisticsOf, UpdatedParameters, ShardsOf>;
+
+// The ranks that a collective connects, by the communicator they have for it.
+enum class Among : std::uint8_t {
+    all,
+    sharing,  // that share parameters
+    fewer,    // of those, that keep larger shards after forward
+    replicas  // that hold the same shards
+};
 
 // Collectives on one stream follow one another. The second stream is another communicator with
 // links of its own: neither slows the other.
 enum class CommunicationStream : std::uint8_t { first, second };
 constexpr std::size_t communication_streams = 2;
 
-// The ranks of a collective, and their link: StepInput's, or those with the same shards.
+// The ranks of a collective, and their link: StepInput's, or those of replicas.
 struct CollectiveRanks {
-    bool joins_replicas = false;
+    Among communicator = Among::all;
     std::optional<std::int64_t> ranks = {};  // only so many of them, that keep more than a shard
     bool operator==(const CollectiveRanks&) const = default;
+
+    [[nodiscard]] bool joins_replicas() const { return communicator == Among::replicas; }
+    [[nodiscard]] bool are_all() const { return !joins_replicas() && !ranks; }
 };
 
 struct Collective {
     CollectiveKind kind = CollectiveKind::all_reduce;
-    std::optional<std::int32_t>
-        bucket;        // none: buffers, DDP's map of unused parameters, statistics, parameters
-    Bytes bytes;       // after the comm hook
-    Duration time{0};  // alone on the link
-    Interference interference = {};               // while it is in flight
-    std::optional<StatisticsOf> statistics = {};  // waited for where they are launched
+    Cargo cargo = {};
+    Bytes bytes;                     // after the comm hook
+    Duration time{0};                // alone on the link
+    Interference interference = {};  // while it is in flight
     // From its end until its result is in place, on a stream of its own. A wait includes it; the
     // next collective does not.
     Duration placing{0};
     // Its stream, and the collective on the other stream that it waits for.
     CommunicationStream stream = CommunicationStream::first;
     std::optional<std::int32_t> follows = {};
-    // The index in ShardPlan::groups of the group whose parameters or gradients it moves.
-    std::optional<std::int32_t> group = {};
     CollectiveRanks among = {};
-    Duration copying{0};  // the part of `time` that copies on its stream take, not the link
+    Duration copying{0};    // the part of `time` that copies on its stream take, not the link
+    bool averages = false;  // the sum, as no copy divides
+    // Copies of its cargo that are part of it: before it is sent, and once it is there.
+    Copy before = {};
+    Copy after = {};
     bool operator==(const Collective&) const = default;
+
+    [[nodiscard]] std::optional<std::int32_t> bucket() const {
+        const auto* gradients = std::get_if<GradientsOf>(&cargo);
+        return gradients != nullptr ? std::optional(gradients->bucket) : std::nullopt;
+    }
+    [[nodiscard]] bool has_bucket() const { return std::holds_alternative<GradientsOf>(cargo); }
+    // Null: it moves others.
+    [[nodiscard]] const StatisticsOf* statistics() const {
+        return std::get_if<StatisticsOf>(&cargo);
+    }
+    [[nodiscard]] const ShardsOf* shards() const { return std::get_if<ShardsOf>(&cargo); }
 };
 
 struct Program {
@@ -169,21 +259,25 @@ struct StepInput {
     [[nodiscard]] std::int64_t all_ranks() const { return group.ranks * replicas.group.ranks; }
     [[nodiscard]] RankGroup group_of(const CollectiveRanks& among) const;
     [[nodiscard]] const LinkParameters& link_of(const CollectiveRanks& among) const {
-        return among.joins_replicas ? replicas.link : link;
+        return among.joins_replicas() ? replicas.link : link;
     }
 };
 
-// Whether a comm hook narrows the bucket.
-inline bool hook_casts(const SyncSettings& sync, const Bucket& bucket) {
-    return sync.comm_hook != CommHook::none &&
-           element_size(bucket.dtype) > element_size(DType::float16);
+// The dtype that a bucket travels in: a hook casts those wider than 16 bits.
+constexpr DType wire_dtype(CommHook hook, DType dtype) {
+    return hook == CommHook::none || element_size(dtype) <= element_size(DType::float16) ? dtype
+           : hook == CommHook::bf16 ? DType::bfloat16
+                                    : DType::float16;
+}
+inline bool hook_casts(const SyncSettings& sync, DType dtype) {
+    return wire_dtype(sync.comm_hook, dtype) != dtype;
 }
 // The size of elements of `dtype` held as another.
 inline Bytes size_as(Bytes size, DType dtype, DType other) {
     return Bytes{size.count / element_size(dtype).count * element_size(other).count};
 }
 inline Bytes bytes_on_wire(const SyncSettings& sync, const Bucket& bucket) {
-    return hook_casts(sync, bucket) ? size_as(bucket.size, bucket.dtype, DType::float16)
+    return hook_casts(sync, bucket.dtype) ? size_as(bucket.size, bucket.dtype, DType::float16)
            : sync.framework.reduced_as
                ? size_as(bucket.size, bucket.dtype, *sync.framework.reduced_as)
                : bucket.size;

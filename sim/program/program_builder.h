@@ -103,31 +103,34 @@ class ProgramBuilder : public InstructionWriter {
     void send(const Bucket& bucket, std::size_t index) {
         const FrameworkSync& framework = sync_.framework;
         const Bytes bytes = bytes_on_wire(sync_, bucket);
+        const bool casts = hook_casts(sync_, bucket.dtype);
         if (sync_.fused_copies) {
-            add_bucket_copy(InstructionKind::pack, bucket, index);
+            add_bucket_copy({casts ? CopyRoute::gradients_to_wire : CopyRoute::gradients_to_bucket,
+                             Copying::averaging},
+                            bucket, index);
         } else {
             pack_divide_and_cast(bucket, index);
         }
         if (framework.checks_at_launch) {
-            add_copy(InstructionKind::check, static_cast<std::int32_t>(index), {bytes.count / 2});
+            add_copy({CopyRoute::bucket_to_host}, index, {bytes.count / 2});
             if (input_.copy_bandwidth) {
                 program_.instructions.back().host_waits = true;
             }
         }
         if (framework.scales_at_launch) {
-            add_copy(InstructionKind::scale, static_cast<std::int32_t>(index), bytes);
+            add_copy({CopyRoute::within_bucket, Copying::averaging}, index, bytes);
         }
         const double passes =
             bucket.gradients.size() > 1 ? framework.passes.of_several : framework.passes.of_one;
         if (bucket.pieces.empty()) {
-            send_piece(bytes, index, passes);
-            if (hook_casts(sync_, bucket) && casts_back_beside()) {
+            send_piece(bucket, bytes, index, passes);
+            if (casts && casts_back_beside()) {
                 cast_back_beside(bucket, index);
             }
             return;
         }
         for (const Bytes piece : bucket.pieces) {
-            send_piece(piece, index, passes);
+            send_piece(bucket, piece, index, passes);
         }
     }
 
@@ -135,7 +138,7 @@ class ProgramBuilder : public InstructionWriter {
     void launch_unused_map() {
         if (sync_.reduces_unused_map) {
             const auto parameters = static_cast<std::int64_t>(workload_.gradients.size());
-            launch(CollectiveKind::all_reduce, Phase::backward, {4 * parameters});
+            launch(CollectiveKind::all_reduce, Phase::backward, UnusedMap{}, {4 * parameters});
         }
     }
 
@@ -143,21 +146,24 @@ class ProgramBuilder : public InstructionWriter {
 
     // After the wait for the bucket's all-reduce; return_copy() of each of its gradients follows.
     void receive(const Bucket& bucket, std::size_t index) {
+        const bool casts = hook_casts(sync_, bucket.dtype);
         if (sync_.fused_copies && sync_.copies_back) {
-            return add_bucket_copy(InstructionKind::unpack, bucket, index);
+            return add_bucket_copy(
+                {casts ? CopyRoute::wire_to_gradients : CopyRoute::bucket_to_gradients}, bucket,
+                index);
         }
-        if (hook_casts(sync_, bucket) && !casts_back_beside()) {
-            add_bucket_copy(InstructionKind::cast_up, bucket, index);
+        if (casts && !casts_back_beside()) {
+            add_bucket_copy({CopyRoute::wire_to_bucket}, bucket, index);
         }
         if (sync_.batched_copies && sync_.copies_back) {
-            add_copy(InstructionKind::unpack, static_cast<std::int32_t>(index), bucket.size);
+            add_copy({CopyRoute::bucket_to_gradients}, index, bucket.size);
         }
     }
 
     void return_copy(std::int32_t gradient) {
         if (sync_.copies_back && !sync_.fused_copies && !sync_.batched_copies) {
-            const Bytes size = workload_.gradients[static_cast<std::size_t>(gradient)].size();
-            add_copy(InstructionKind::copy_back, gradient, size);
+            const auto index = static_cast<std::size_t>(gradient);
+            add_copy({CopyRoute::bucket_to_gradient}, index, workload_.gradients[index].size());
         }
     }
 
@@ -189,14 +195,23 @@ class ProgramBuilder : public InstructionWriter {
         }
         const Bytes part = divided(workload_.gradient_bytes(), input_.group.ranks);
         for (std::int64_t rank = 0; rank < input_.group.ranks; ++rank) {
-            InstructionWriter::add_copy(InstructionKind::optimizer, Phase::optimizer, 0, part);
-            wait_in(Phase::optimizer, launch(CollectiveKind::broadcast, Phase::optimizer, part));
-            InstructionWriter::add_copy(InstructionKind::optimizer, Phase::optimizer, 0, part);
+            pass_over(part);
+            wait_in(Phase::optimizer,
+                    launch(CollectiveKind::broadcast, Phase::optimizer, UpdatedParameters{}, part));
+            pass_over(part);
+        }
+    }
+
+    // Flattens updated parameters, or copies them out. Part of the optimizer.
+    void pass_over(Bytes size) {
+        if (input_.copy_bandwidth) {
+            add(InstructionKind::optimizer, Phase::optimizer, 0, workload_.copy_launch,
+                copy_time(size));
         }
     }
 
     std::int32_t launch_gather(Phase phase, Bytes size) {
-        return launch(CollectiveKind::all_gather, phase, size);
+        return launch(CollectiveKind::all_gather, phase, UpdatedParameters{}, size);
     }
 
     // A framework that gathers in forward has the next gather in flight while it computes.
@@ -227,18 +242,17 @@ class ProgramBuilder : public InstructionWriter {
         if (sync_.batched_copies && !(index < packed_.size() && packed_[index])) {
             pack_all(bucket, index);
         }
-        if (hook_casts(sync_, bucket)) {
-            add_bucket_copy(InstructionKind::cast_down, bucket, index);
-            add_copy(InstructionKind::scale, static_cast<std::int32_t>(index),
+        if (hook_casts(sync_, bucket.dtype)) {
+            add_bucket_copy({CopyRoute::bucket_to_wire}, bucket, index);
+            add_copy({CopyRoute::within_wire, Copying::averaging}, index,
                      bytes_on_wire(sync_, bucket));
         }
     }
 
     void pack_all(const Bucket& bucket, std::size_t index) {
-        const auto subject = static_cast<std::int32_t>(index);
-        add_copy(InstructionKind::pack, subject, bucket.size);
-        if (!hook_casts(sync_, bucket)) {
-            add_copy(InstructionKind::scale, subject, bucket.size);
+        add_copy({CopyRoute::gradients_to_bucket}, index, bucket.size);
+        if (!hook_casts(sync_, bucket.dtype)) {
+            add_copy({CopyRoute::within_bucket, Copying::averaging}, index, bucket.size);
         }
     }
 
@@ -248,17 +262,31 @@ class ProgramBuilder : public InstructionWriter {
 
     void cast_back_beside(const Bucket& bucket, std::size_t index) {
         const std::size_t before = program_.instructions.size();
-        add_bucket_copy(InstructionKind::cast_up, bucket, index);
+        add_bucket_copy({CopyRoute::wire_to_bucket}, bucket, index);
         if (program_.instructions.size() > before) {
             program_.collectives.back().placing =
                 std::exchange(program_.instructions.back().device, Duration{0});
         }
     }
 
-    void send_piece(Bytes bytes, std::size_t index, double passes) {
+    // How a gradient's copy into its bucket makes means, if nothing after it does.
+    [[nodiscard]] Copying copying_in(DType dtype) const {
+        return sync_.framework.adds_into_bucket                               ? Copying::adding
+               : sync_.framework.scales_at_launch || hook_casts(sync_, dtype) ? Copying::plain
+                                                                              : Copying::averaging;
+    }
+    // Whether nothing divides a bucket before it is reduced.
+    [[nodiscard]] bool is_undivided(const Bucket& bucket) const {
+        return !sync_.framework.scales_at_launch && !hook_casts(sync_, bucket.dtype) &&
+               (!sync_.copies_in || sync_.framework.adds_into_bucket || bucket.in_place);
+    }
+
+    void send_piece(const Bucket& bucket, Bytes bytes, std::size_t index, double passes) {
         const FrameworkSync& framework = sync_.framework;
-        const std::int32_t collective =
-            launch(framework.reduction, Phase::backward, bytes, static_cast<std::int32_t>(index));
+        const std::int32_t collective = launch(
+            framework.reduction, Phase::backward,
+            GradientsOf{static_cast<std::int32_t>(index), hook_casts(sync_, bucket.dtype)}, bytes);
+        program_.collectives.back().averages = is_undivided(bucket);
         if (sync_.policy.launch == LaunchRule::cycle) {
             // The framework's own thread launches.
             program_.instructions.back().host = Duration{0};
@@ -279,9 +307,9 @@ class ProgramBuilder : public InstructionWriter {
         }
         const Exchange& exchange = *operation.exchange;
         const std::int32_t collective =
-            launch(exchange.kind, phase, exchange.buffer(input_.group.ranks));
-        program_.collectives.back().statistics = {phase, static_cast<std::int32_t>(index),
-                                                  exchange.dtype};
+            launch(exchange.kind, phase,
+                   StatisticsOf{phase, static_cast<std::int32_t>(index), exchange.dtype},
+                   exchange.buffer(input_.group.ranks));
         wait_in(phase, collective);
     }
 
@@ -323,8 +351,11 @@ class ProgramBuilder : public InstructionWriter {
             const bool issues = done == Duration{0} && !over && !input_.step.graph_launch;
             const std::size_t subject = over ? std::max<std::size_t>(operation, 1) - 1 : operation;
             program_.instructions.push_back(
-                {InstructionKind::backward, Phase::backward, static_cast<std::int32_t>(subject),
-                 issues ? workload_.backward[operation].host : Duration{0}, part});
+                {.kind = InstructionKind::backward,
+                 .phase = Phase::backward,
+                 .subject = static_cast<std::int32_t>(subject),
+                 .host = issues ? workload_.backward[operation].host : Duration{0},
+                 .device = part});
             done += part;
         }
         return done;
@@ -387,13 +418,13 @@ class ProgramBuilder : public InstructionWriter {
     }
 
     // A cast has half of its traffic on the narrower side, like a copy of the mean of both sizes.
-    void add_bucket_copy(InstructionKind kind, const Bucket& bucket, std::size_t index) {
-        add_copy(kind, static_cast<std::int32_t>(index),
-                 {(bucket.size + bytes_on_wire(sync_, bucket)).count / 2});
+    void add_bucket_copy(Copy copy, const Bucket& bucket, std::size_t index) {
+        add_copy(copy, index, {(bucket.size + bytes_on_wire(sync_, bucket)).count / 2});
     }
 
-    void add_copy(InstructionKind kind, std::int32_t subject, Bytes payload) {
-        InstructionWriter::add_copy(kind, Phase::backward, subject, payload);
+    void add_copy(Copy copy, std::size_t subject, Bytes payload) {
+        InstructionWriter::add_copy(copy, Phase::backward, static_cast<std::int32_t>(subject),
+                                    payload);
     }
 
     void copy_in(std::int32_t gradient) {
@@ -401,7 +432,9 @@ class ProgramBuilder : public InstructionWriter {
         const std::size_t bucket = bucket_of_.empty() ? plan_.buckets.size() : bucket_of_[index];
         const bool lies_in_place = bucket < plan_.buckets.size() && plan_.buckets[bucket].in_place;
         if (sync_.copies_in && !sync_.fused_copies && !sync_.batched_copies && !lies_in_place) {
-            add_copy(InstructionKind::copy_in, gradient, payload_in(workload_.gradients[index]));
+            const Gradient& copied = workload_.gradients[index];
+            add_copy({CopyRoute::gradient_to_bucket, copying_in(copied.dtype)}, index,
+                     payload_in(copied));
         }
     }
 
@@ -431,14 +464,16 @@ class ProgramBuilder : public InstructionWriter {
     void broadcast_buffers() {
         for (std::size_t i = 0; i < workload_.buffer_groups.size(); ++i) {
             const BufferGroup& group = workload_.buffer_groups[i];
+            const auto subject = static_cast<std::int32_t>(i);
             const std::int32_t collective =
-                launch(CollectiveKind::broadcast, Phase::forward, group.size);
+                launch(CollectiveKind::broadcast, Phase::forward, BuffersOf{subject}, group.size);
             wait_in(Phase::forward, collective);
             if (input_.copy_bandwidth) {
-                add(InstructionKind::copy_buffers, Phase::forward, static_cast<std::int32_t>(i),
+                add(InstructionKind::copy, Phase::forward, subject,
                     group.tensors * workload_.copy_launch,
                     group.tensors * input_.copy_fixed +
                         transfer_time(group.size, *input_.copy_bandwidth));
+                program_.instructions.back().copy = {CopyRoute::received_to_buffers};
             }
         }
     }
@@ -448,14 +483,14 @@ class ProgramBuilder : public InstructionWriter {
         launch_unused_map();
         for (std::size_t i = first_collective_; i < program_.collectives.size(); ++i) {
             const Collective& collective = program_.collectives[i];
-            if (collective.statistics) {
+            if (collective.statistics() != nullptr) {
                 continue;
             }
             if (sync_.framework.wait != ComputingWaits::at_once) {
                 wait_for(static_cast<std::int32_t>(i));
             }
-            if (collective.bucket) {
-                finish_bucket(static_cast<std::size_t>(*collective.bucket));
+            if (const auto bucket = collective.bucket()) {
+                finish_bucket(static_cast<std::size_t>(*bucket));
             }
         }
         if (sync_.framework.host_waits && !program_.instructions.empty()) {

@@ -178,13 +178,17 @@ class TraceWriter {
 
     [[nodiscard]] std::string collective_name(std::size_t index) const {
         const Collective& collective = program_.collectives[index];
+        const Cargo& cargo = collective.cargo;
+        const ShardsOf* shards = collective.shards();
         const std::string subject =
-            collective.group && !groups_.empty()
-                ? groups_[static_cast<std::size_t>(*collective.group)]
-            : collective.bucket     ? fmt::format("bucket {}", *collective.bucket)
-            : collective.statistics ? after(*collective.statistics)
-            : collective.kind == CollectiveKind::broadcast ? "buffers"
-                                                           : "unused parameters";
+            shards != nullptr && shards->group >= 0 && !groups_.empty()
+                ? groups_[static_cast<std::size_t>(shards->group)]
+            : collective.has_bucket()            ? fmt::format("bucket {}", *collective.bucket())
+            : collective.statistics() != nullptr ? after(*collective.statistics())
+            : std::holds_alternative<BuffersOf>(cargo)          ? "buffers"
+            : std::holds_alternative<UnusedMap>(cargo)          ? "unused parameters"
+            : collective.kind == CollectiveKind::reduce_scatter ? "gradients"
+                                                                : "parameters";
         return fmt::format("{} {} ({:.2f} MiB)", name_of(collective.kind), subject,
                            to_mib(collective.bytes));
     }
@@ -198,46 +202,35 @@ class TraceWriter {
     [[nodiscard]] std::string instruction_name(std::size_t index) const {
         const Instruction& instruction = program_.instructions[index];
         const auto subject = static_cast<std::size_t>(instruction.subject);
-        if (!groups_.empty() && is_copy(instruction.kind)) {
-            return (instruction.kind == InstructionKind::pack     ? "copy in: "
-                    : instruction.kind == InstructionKind::unpack ? "copy out: "
-                                                                  : "gradients in place: ") +
-                   groups_[subject];
-        }
-        const auto bucket = [&](const char* what) {
-            return fmt::format("{} bucket {}", what, subject);
-        };
         switch (instruction.kind) {
-            case InstructionKind::copy_buffers:
-                return "copy buffers";
             case InstructionKind::forward:
                 return workload_.forward[subject].name;
             case InstructionKind::backward:
                 return workload_.backward[subject].name;
-            case InstructionKind::copy_in:
-                return "into bucket: " + workload_.gradients[subject].name;
-            case InstructionKind::pack:
-                return bucket("pack");
-            case InstructionKind::check:
-                return bucket("check");
-            case InstructionKind::scale:
-                return bucket("scale");
-            case InstructionKind::cast_down:
-                return bucket("compress");
+            case InstructionKind::copy:
+                return copy_name(instruction.copy.route, subject);
             case InstructionKind::launch:
                 return "launch " + collective_name(subject);
             case InstructionKind::wait:
                 return "wait for " + collective_name(subject);
-            case InstructionKind::cast_up:
-                return bucket("decompress");
-            case InstructionKind::unpack:
-                return bucket("unpack");
-            case InstructionKind::copy_back:
-                return "out of bucket: " + workload_.gradients[subject].name;
             case InstructionKind::optimizer:
                 return "optimizer";
         }
         return {};
+    }
+
+    [[nodiscard]] std::string copy_name(CopyRoute route, std::size_t subject) const {
+        constexpr auto texts =
+            names("", "copy buffers", "into bucket: ", "out of bucket: ", "pack", "pack", "unpack",
+                  "unpack", "compress", "decompress", "scale", "scale", "check",
+                  "copy in: ", "copy out: ", "copy in: ", "copy out: ", "copy in: ",
+                  "gradients in place: ", "gradients in place: ", "gradients in place: ");
+        const std::string text(texts[static_cast<std::size_t>(route)]);
+        return route <= CopyRoute::received_to_buffers  ? text
+               : route <= CopyRoute::bucket_to_gradient ? text + workload_.gradients[subject].name
+               : route <= CopyRoute::bucket_to_host     ? fmt::format("{} bucket {}", text, subject)
+               : groups_.empty()                        ? text + std::to_string(subject)
+                                                        : text + groups_[subject];
     }
 
     void remember(const Span& span) {
@@ -258,7 +251,7 @@ class TraceWriter {
             const auto collective = collective_spans_.find(instruction.subject);
             if (instruction.kind != InstructionKind::launch ||
                 collective == collective_spans_.end() ||
-                !program_.collectives[static_cast<std::size_t>(instruction.subject)].bucket) {
+                !program_.collectives[static_cast<std::size_t>(instruction.subject)].has_bucket()) {
                 continue;
             }
             const auto after = compute_spans_.lower_bound(static_cast<std::int32_t>(i));

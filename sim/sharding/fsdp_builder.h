@@ -138,9 +138,16 @@ class FsdpBuilder : public ShardedWriter {
     }
 
     // Backward gathers among the fewer ranks to which forward resharded.
+    [[nodiscard]] bool gathers_larger_shards(std::size_t index) const {
+        return phase_ == Phase::backward && request_.reshard_ranks &&
+               !plan_.groups[index].is_root();
+    }
+    [[nodiscard]] bool gathers_among_fewer(std::size_t index) const {
+        return gathers_larger_shards(index) && *request_.reshard_ranks < input_.group.ranks;
+    }
     [[nodiscard]] CollectiveRanks gathering_ranks(std::size_t index) const {
-        const bool fewer = phase_ == Phase::backward && !plan_.groups[index].is_root();
-        return {.ranks = fewer ? request_.reshard_ranks : std::nullopt};
+        return {gathers_among_fewer(index) ? Among::fewer : Among::sharing,
+                gathers_larger_shards(index) ? request_.reshard_ranks : std::nullopt};
     }
 
     void unshard(std::size_t index) {
@@ -161,7 +168,8 @@ class FsdpBuilder : public ShardedWriter {
         memory_.release(ShardedTensor::gathered, cast_buffer);
         const bool on_compute_stream = workload_.host_is_device || request_.asynchronous_unshard;
         if (on_compute_stream) {
-            add_copy(InstructionKind::pack, phase_, static_cast<std::int32_t>(index), cast + sent);
+            add_copy(copy_into_gathered(index), phase_, static_cast<std::int32_t>(index),
+                     cast + sent);
             state.gather = launch_gather(index);
         } else {
             state.gather = launch_gather_ahead(index, cast + sent);
@@ -171,15 +179,24 @@ class FsdpBuilder : public ShardedWriter {
         }
     }
 
+    [[nodiscard]] Copy copy_into_gathered(std::size_t index) const {
+        return {gathers_among_fewer(index) ? CopyRoute::larger_shard_to_gathered
+                                           : CopyRoute::shard_to_gathered};
+    }
+
     std::int32_t launch_gather(std::size_t index) {
-        return launch(CollectiveKind::all_gather, plan_.groups[index].gathered(), index,
+        return launch(CollectiveKind::all_gather, shards_of(index), plan_.groups[index].gathered(),
                       gathering_ranks(index));
+    }
+    [[nodiscard]] static ShardsOf shards_of(std::size_t group) {
+        return {static_cast<std::int32_t>(group), static_cast<std::int32_t>(group)};
     }
 
     // From a stream that waits for no computing, only for the last released copy out, and at first
     // for everything before the micro-step.
     std::int32_t launch_gather_ahead(std::size_t index, Bytes copied) {
         const std::int32_t collective = launch_gather(index);
+        program_.collectives.back().before = copy_into_gathered(index);
         Instruction& launched = program_.instructions.back();
         if (input_.copy_bandwidth) {
             launched.host += workload_.copy_launch;
@@ -205,8 +222,9 @@ class FsdpBuilder : public ShardedWriter {
             wait_in(phase_, *state.gather);
         }
         memory_.hold(ShardedTensor::unsharded, group.gathered());
-        add_copy(InstructionKind::unpack, phase_, static_cast<std::int32_t>(index),
-                 group.gathered());
+        add_copy({gathers_among_fewer(index) ? CopyRoute::gathered_to_unsharded_fewer
+                                             : CopyRoute::gathered_to_unsharded},
+                 phase_, static_cast<std::int32_t>(index), group.gathered());
         memory_.release(ShardedTensor::parameters, std::exchange(state.larger_shard, {}));
         state.is_unsharded = true;
         state.is_gathering = false;
@@ -312,14 +330,14 @@ class FsdpBuilder : public ShardedWriter {
             place_ == MicroStepPlace::last && request_.gradient_sync == MicroSteps::last;
         memory_.hold(ShardedTensor::reduced, group.reduced());
         const Bytes read = kept ? kept_gradients(group) : group.gradients();
-        add_copy(InstructionKind::pack, Phase::backward, subject,
+        add_copy({CopyRoute::gradients_to_reduced, Copying::averaging}, Phase::backward, subject,
                  {(read + group.reduced()).count / 2});
         memory_.release(ShardedTensor::gradients, read);
         std::optional<std::int32_t> collective;
         if (is_alone()) {
-            add_copy(InstructionKind::copy_back, Phase::backward, subject, group.reduced());
+            add_copy({CopyRoute::reduced_to_shard}, Phase::backward, subject, group.reduced());
         } else {
-            collective = launch(CollectiveKind::reduce_scatter, group.reduced(), index);
+            collective = launch(CollectiveKind::reduce_scatter, shards_of(index), group.reduced());
         }
         reductions_.push_back({index, collective});
         if (workload_.host_is_device && collective) {
@@ -336,8 +354,11 @@ class FsdpBuilder : public ShardedWriter {
     void all_reduce(std::size_t index, std::optional<std::int32_t> follows) {
         const ShardGroup& group = plan_.groups[index];
         const std::int32_t collective =
-            launch(CollectiveKind::all_reduce, shard(group, group.reduced_dtype), index,
-                   {.joins_replicas = true});
+            launch(CollectiveKind::all_reduce, shards_of(index), shard(group, group.reduced_dtype),
+                   {.communicator = Among::replicas});
+        if (keeps_reduced() && adds_to_earlier()) {
+            program_.collectives.back().before = {CopyRoute::kept_to_reduced, Copying::adding};
+        }
         if (workload_.host_is_device) {
             wait_in(Phase::backward, collective);
         } else {
@@ -345,6 +366,12 @@ class FsdpBuilder : public ShardedWriter {
             program_.collectives.back().follows = follows;
         }
         last_all_reduce_ = collective;
+    }
+
+    // Whether the last micro-step all-reduces what earlier ones reduced.
+    [[nodiscard]] bool keeps_reduced() const {
+        return input_.replicas.group.ranks > 1 && request_.all_reduce == MicroSteps::last &&
+               request_.gradient_sync == MicroSteps::every;
     }
 
     // Casts to the shard's dtype and adds to earlier micro-steps' gradients, on the collective's
@@ -358,13 +385,15 @@ class FsdpBuilder : public ShardedWriter {
         if (!adds) {
             memory_.hold(ShardedTensor::sharded_gradients, own);
         }
-        if (payload == 0 || !input_.copy_bandwidth) {
-            return;
-        }
-        if (workload_.host_is_device || program_.collectives.empty()) {
-            add_copy(InstructionKind::copy_back, Phase::backward, subject, {payload});
-        } else {
-            program_.collectives.back().placing += copy_time({payload});
+        const bool keeps = keeps_reduced() && !is_last();
+        const Copy placed{keeps ? CopyRoute::reduced_to_kept : CopyRoute::reduced_to_shard,
+                          adds && (keeps || !keeps_reduced()) ? Copying::adding : Copying::plain};
+        const bool costs = payload > 0 && input_.copy_bandwidth;
+        if (costs && (workload_.host_is_device || program_.collectives.empty())) {
+            add_copy(placed, Phase::backward, subject, {payload});
+        } else if (!program_.collectives.empty()) {
+            program_.collectives.back().after = placed;
+            program_.collectives.back().placing += costs ? copy_time({payload}) : Duration{0};
         }
     }
 

@@ -89,9 +89,12 @@ struct ShardedMemory {
 struct ShardedProgram {
     Program program;
     ShardedMemory memory;
-    // zero3's collectives move no group. By collective: the parameters that it gathers, or whose
-    // gradients it reduces, in the order of the message. Empty for fsdp and hsdp.
-    std::vector<std::vector<std::int32_t>> moved = {};
+    // Parameters that are gathered, and whose gradients are reduced, together, in the order of the
+    // message: a group's; in zero3, those of each collective.
+    std::vector<std::vector<std::int32_t>> moves = {};
+    // Whether a move's buffers are in use only from its collective's begin until its result is in
+    // place, so that all moves can have the same memory.
+    bool moves_share_buffers = false;
 };
 
 }  // namespace bucketwise

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "sim/base/invariant.h"
+#include "sim/base/transformed.h"
 #include "sim/sharding/fsdp_builder.h"
 #include "sim/sharding/zero3_builder.h"
 
@@ -15,12 +16,12 @@ bool has_optimizer(MicroStepPlace place) {
     return place == MicroStepPlace::only || place == MicroStepPlace::last;
 }
 
-void append(Program part, Program& program) {
+// `moves`: how many the program has that the part adds its own to.
+void append(Program part, std::int32_t moves, Program& program) {
     const auto instructions = static_cast<std::int32_t>(program.instructions.size());
     const auto collectives = static_cast<std::int32_t>(program.collectives.size());
     for (Instruction& instruction : part.instructions) {
-        if (instruction.kind == InstructionKind::launch ||
-            instruction.kind == InstructionKind::wait) {
+        if (!is_compute(instruction.kind)) {
             instruction.subject += collectives;
         }
         if (instruction.is_launched_ahead()) {
@@ -35,6 +36,7 @@ void append(Program part, Program& program) {
         if (collective.follows) {
             *collective.follows += collectives;
         }
+        std::get<ShardsOf>(collective.cargo).move += moves;
         program.collectives.push_back(collective);
     }
     program.host_is_device = part.host_is_device;
@@ -54,6 +56,7 @@ ShardedProgram build_sharded_micro_step(const StepInput& input, const ShardingRe
         }
     };
     if (request.strategy == ShardedStrategy::zero3) {
+        built.moves_share_buffers = true;
         build(Zero3Builder(input, request.zero3, plan, place, built));
     } else {
         build(FsdpBuilder(input, request, plan, place, built));
@@ -89,9 +92,14 @@ ShardedProgram build_sharded_program(const ShardedInput& input, const ShardPlan&
                                                       : MicroStepPlace::middle;
         ShardedProgram part =
             build_sharded_micro_step(input.step, input.request, plan, place, whole.memory);
-        append(std::move(part.program), whole.program);
-        std::ranges::move(part.moved, std::back_inserter(whole.moved));
+        append(std::move(part.program), static_cast<std::int32_t>(whole.moves.size()),
+               whole.program);
+        std::ranges::move(part.moves, std::back_inserter(whole.moves));
+        whole.moves_share_buffers = part.moves_share_buffers;
         whole.memory.go_on_with(part.memory);
+    }
+    if (whole.moves.empty()) {
+        whole.moves = transformed(plan.groups, &ShardGroup::parameters);
     }
     return whole;
 }

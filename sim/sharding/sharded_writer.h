@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <optional>
 #include <vector>
 
 #include "sim/base/units.h"
@@ -71,14 +70,9 @@ class ShardedWriter : public InstructionWriter {
         }
     }
 
-    std::int32_t launch(CollectiveKind kind, Bytes bytes, std::optional<std::size_t> group,
-                        const CollectiveRanks& among = {}) {
-        const std::int32_t index =
-            InstructionWriter::launch(kind, phase_, bytes, std::nullopt, among);
-        if (group) {
-            program_.collectives.back().group = static_cast<std::int32_t>(*group);
-        }
-        return index;
+    std::int32_t launch(CollectiveKind kind, const ShardsOf& shards, Bytes bytes,
+                        const CollectiveRanks& among = {.communicator = Among::sharing}) {
+        return InstructionWriter::launch(kind, phase_, shards, bytes, among);
     }
 
     const ShardPlan& plan_;

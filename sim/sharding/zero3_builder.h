@@ -32,7 +32,7 @@ class Zero3Builder : public ShardedWriter {
                  MicroStepPlace place, ShardedProgram& built)
         : ShardedWriter(input, plan, place, built),
           settings_(settings),
-          moved_(built.moved),
+          moves_(built.moves),
           parameters_(workload_.gradients.size()),
           uses_of_(workload_.gradients.size()) {}
 
@@ -176,7 +176,7 @@ class Zero3Builder : public ShardedWriter {
             bytes += padded(parameter);
         }
         const std::int32_t collective =
-            launch(CollectiveKind::all_gather, bytes, parameters, group);
+            launch_gather(bytes, parameters, static_cast<std::int32_t>(group));
         if (!workload_.host_is_device) {
             program_.instructions.back().launched_after = before_all;
         }
@@ -256,10 +256,14 @@ class Zero3Builder : public ShardedWriter {
         memory_.hold(ShardedTensor::reduced, bytes);
         if (input_.group.ranks > 1) {
             last_reduction_ = launch(CollectiveKind::reduce_scatter, bytes, bucket_);
+            Collective& reduction = program_.collectives.back();
+            reduction.before = {CopyRoute::gradients_to_reduced, Copying::averaging};
+            reduction.after = {CopyRoute::reduced_to_shard,
+                               adds_to_earlier() ? Copying::adding : Copying::plain};
             if (input_.copy_bandwidth) {
                 constexpr std::int64_t copies = 2;
-                program_.collectives.back().copying = copies * copy_time(bytes);
-                program_.collectives.back().time += program_.collectives.back().copying;
+                reduction.copying = copies * copy_time(bytes);
+                reduction.time += reduction.copying;
             }
             if (workload_.host_is_device) {
                 wait_in(Phase::backward, *last_reduction_);
@@ -305,21 +309,30 @@ class Zero3Builder : public ShardedWriter {
         }
         if (!persistent.empty() && input_.group.ranks > 1) {
             phase_ = Phase::optimizer;
-            wait_in(Phase::optimizer, launch(CollectiveKind::all_gather, bytes, persistent));
+            wait_in(Phase::optimizer, launch_gather(bytes, persistent));
         }
     }
 
+    // Flattens shards before, and copies parameters out as part of it.
+    std::int32_t launch_gather(Bytes bytes, const std::vector<std::size_t>& parameters,
+                               std::int32_t group = -1) {
+        const std::int32_t index = launch(CollectiveKind::all_gather, bytes, parameters, group);
+        program_.collectives.back().before = {CopyRoute::shard_to_gathered};
+        program_.collectives.back().after = {CopyRoute::gathered_to_unsharded};
+        return index;
+    }
+
     std::int32_t launch(CollectiveKind kind, Bytes bytes,
-                        const std::vector<std::size_t>& parameters,
-                        std::optional<std::size_t> group = {}) {
-        moved_.push_back(transformed(parameters, [](std::size_t parameter) {
+                        const std::vector<std::size_t>& parameters, std::int32_t group = -1) {
+        const auto move = static_cast<std::int32_t>(moves_.size());
+        moves_.push_back(transformed(parameters, [](std::size_t parameter) {
             return static_cast<std::int32_t>(parameter);
         }));
-        return ShardedWriter::launch(kind, bytes, group);
+        return ShardedWriter::launch(kind, {move, group}, bytes);
     }
 
     const Zero3Settings& settings_;
-    std::vector<std::vector<std::int32_t>>& moved_;
+    std::vector<std::vector<std::int32_t>>& moves_;
     std::vector<ParameterState> parameters_;
     std::vector<std::vector<std::int64_t>> uses_of_;  // by parameter: the steps that use it
     std::vector<std::int64_t> elements_before_{0};    // by step: of all modules before

@@ -63,6 +63,12 @@ class DeviceMemory {
     std::int64_t size_bytes_;
 };
 
+// A block that lives as long as a pointer to it.
+inline std::shared_ptr<std::byte> shared_device_block(std::int64_t bytes) {
+    const auto memory = std::make_shared<DeviceMemory>(bytes);
+    return {memory, memory->at(0)};
+}
+
 // A number that the host and the GPU both read and write.
 class HostFlag {
   public:

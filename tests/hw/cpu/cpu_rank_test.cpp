@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "hw/cpu/cpu_rank.h"
+#include "sim/frameworks/framework.h"
+#include "sim/frameworks/framework_step.h"
 #include "sim/scenario/scenario.h"
 #include "tests/catch.h"
 #include "tests/contains.h"
@@ -23,14 +25,19 @@ using testing::Replayed;
 using testing::ReplayedScenario;
 using testing::small_scenario;
 
+CommunicatorsAmong<Communicator> all_of(GlooConnection& connection,
+                                        AllReduceImplementation implementation) {
+    return CommunicatorsAmong<Communicator>(connection.communicator(implementation));
+}
+
 // By rank, what each scenario left, one after the other on the same connections.
 std::vector<std::vector<Replayed>> replay_all(int ranks, const std::vector<Scenario>& scenarios) {
     std::vector<std::vector<Replayed>> results(static_cast<std::size_t>(ranks));
     testing::require_well(on_ranks(ranks, [&](GlooConnection& connection, int rank) {
-        Communicator& communicator = connection.communicator(AllReduceImplementation::library);
         for (const Scenario& scenario : scenarios) {
             const ReplayedScenario replayed(scenario);
-            CpuRank device(scenario, replayed.input.workload, replayed.step.sync, communicator);
+            CpuRank device(scenario, replayed.input.workload, replayed.step.sync,
+                           all_of(connection, AllReduceImplementation::library));
             results[static_cast<std::size_t>(rank)].push_back(three_steps(replayed, device));
         }
     }));
@@ -108,6 +115,42 @@ TEST_CASE("gradients of which only the readiness is known are reduced") {
     replay_and_check(2, {testing::with_gradients_only(2)});
 }
 
+// --- other frameworks ---
+
+ReplayedStep step_of(Framework framework, const Scenario& scenario, Bytes limit) {
+    const StepInput input = replay_input(scenario);
+    const FrameworkUse use{.framework = framework};
+    const FrameworkStep step(input, scenario.sync, use);
+    const FusedPlan fused = step.plan(limit);
+    return {.program = step.program(fused),
+            .sync = settings_of(scenario.sync, input, use, DType::float32),
+            .plan = fused.plan};
+}
+
+TEST_CASE("DeepSpeed's and Horovod's programs leave the exact mean, and gather every parameter") {
+    for (const auto& [framework, limit] : {std::pair(Framework::deepspeed_zero1, Bytes{20'000}),
+                                           std::pair(Framework::deepspeed_zero2, Bytes{20'000}),
+                                           std::pair(Framework::horovod, Bytes{40'000})}) {
+        for (const std::int64_t accumulation : {1, 3}) {
+            Scenario scenario = small_scenario(3);
+            scenario.step.accumulation = accumulation;
+            const ReplayedStep step = step_of(framework, scenario, limit);
+            INFO(name_of(framework) << ", " << accumulation);
+            CHECK(step.plan.buckets.size() >= 2);
+            std::array<std::string, 3> wrong;
+            testing::require_well(on_ranks(3, [&](GlooConnection& connection, int rank) {
+                CpuRank device(scenario, replay_input(scenario).workload, step.sync,
+                               all_of(connection, AllReduceImplementation::library));
+                for (const std::int64_t number : {0, 1}) {
+                    device.run(step, number, Communicate::yes);
+                    wrong.at(static_cast<std::size_t>(rank)) += device.check().wrong;
+                }
+            }));
+            CHECK(wrong == std::array<std::string, 3>{});
+        }
+    }
+}
+
 // --- wrong sums are seen ---
 
 // Sums over the ranks of a job that do not exist, each with this rank's values.
@@ -149,7 +192,8 @@ class PretendingCommunicator : public Communicator {
 std::string what_is_wrong(PretendingCommunicator::Fault fault) {
     const ReplayedScenario replayed(small_scenario(1));
     PretendingCommunicator communicator(fault);
-    CpuRank device(replayed.scenario, replayed.input.workload, replayed.step.sync, communicator);
+    CpuRank device(replayed.scenario, replayed.input.workload, replayed.step.sync,
+                   CommunicatorsAmong<Communicator>(communicator));
     device.run(replayed.step, 0, Communicate::yes);
     return device.check().wrong;
 }
@@ -168,7 +212,8 @@ TEST_CASE("a sum that is not the mean is seen, and named by gradient and element
 TEST_CASE("gradients left over from the step before are seen") {
     const ReplayedScenario replayed(small_scenario(1));
     PretendingCommunicator communicator(PretendingCommunicator::Fault::none);
-    CpuRank device(replayed.scenario, replayed.input.workload, replayed.step.sync, communicator);
+    CpuRank device(replayed.scenario, replayed.input.workload, replayed.step.sync,
+                   CommunicatorsAmong<Communicator>(communicator));
     device.run(replayed.step, 0, Communicate::yes);
     // A step that computes nothing leaves the buffers as they are.
     const ReplayedStep nothing{.sync = replayed.step.sync, .plan = replayed.step.plan};
@@ -184,7 +229,7 @@ TEST_CASE("a trace holds every instruction in order and no collective before its
     std::array<StepTrace, 2> traces;
     testing::require_well(on_ranks(2, [&](GlooConnection& connection, int rank) {
         CpuRank device(replayed.scenario, replayed.input.workload, replayed.step.sync,
-                       connection.communicator(AllReduceImplementation::ring));
+                       all_of(connection, AllReduceImplementation::ring));
         traces[static_cast<std::size_t>(rank)] = device.run(replayed.step, 0, Communicate::yes);
     }));
     for (const StepTrace& trace : traces) {
@@ -223,7 +268,8 @@ TEST_CASE("gradients that live in buckets have places of their own before any bu
     scenario.sync.strategy = Strategy::none;
     const ReplayedScenario computing(scenario);
     PretendingCommunicator communicator(PretendingCommunicator::Fault::none);
-    CpuRank device(replayed.scenario, replayed.input.workload, replayed.step.sync, communicator);
+    CpuRank device(replayed.scenario, replayed.input.workload, replayed.step.sync,
+                   CommunicatorsAmong<Communicator>(communicator));
     // A step without buckets, as compute alone is measured: with one rank its gradients are means.
     const ReplayedStep alone{.program = computing.step.program, .sync = computing.step.sync};
     device.run(alone, 0, Communicate::for_free);
@@ -242,7 +288,8 @@ TEST_CASE("free communication runs every instruction and no collective") {
     const ReplayedScenario replayed(small_scenario(1));
     // Would be seen as wrong if it ran.
     PretendingCommunicator communicator(PretendingCommunicator::Fault::forgets_a_rank);
-    CpuRank device(replayed.scenario, replayed.input.workload, replayed.step.sync, communicator);
+    CpuRank device(replayed.scenario, replayed.input.workload, replayed.step.sync,
+                   CommunicatorsAmong<Communicator>(communicator));
     const StepTrace trace = device.run(replayed.step, 0, Communicate::for_free);
     CHECK(trace.collectives.size() == replayed.step.plan.buckets.size());
     CHECK(device.check().wrong.empty());
@@ -253,7 +300,7 @@ TEST_CASE("contention reports operations that ran while all-reduces did") {
     std::array<ContentionTrace, 2> traces;
     testing::require_well(on_ranks(2, [&](GlooConnection& connection, int rank) {
         CpuRank device(replayed.scenario, replayed.input.workload, replayed.step.sync,
-                       connection.communicator(AllReduceImplementation::library));
+                       all_of(connection, AllReduceImplementation::library));
         const std::vector<Duration> alone = device.backward_alone();
         traces[static_cast<std::size_t>(rank)] =
             device.contend({Bytes{1 << 20}, DType::float32}, 20, alone);

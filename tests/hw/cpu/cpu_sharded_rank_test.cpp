@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "hw/cpu/cpu_sharded_rank.h"
-#include "hw/rank/shard_place.h"
+#include "hw/cpu/cpu_rank.h"
+#include "hw/rank/rank_place.h"
 #include "sim/scenario/scenario.h"
 #include "tests/catch.h"
 #include "tests/contains.h"
@@ -25,18 +25,18 @@ using testing::replicated;
 using testing::sharded_scenario;
 
 // Where all ranks share parameters.
-ShardCommunicators<Communicator> all_of(Communicator& communicator) {
-    return {communicator, communicator, communicator, communicator};
+CommunicatorsAmong<Communicator> all_of(Communicator& communicator) {
+    return CommunicatorsAmong<Communicator>(communicator);
 }
 
-ShardCommunicators<Communicator> communicators_of(const Scenario& scenario,
+CommunicatorsAmong<Communicator> communicators_of(const Scenario& scenario,
                                                   GlooConnection& connection) {
-    return ShardCommunicators<Communicator>::made(
-        shard_place(scenario, connection.control().rank()),
-        connection.communicator(AllReduceImplementation::library),
-        [&](const std::vector<std::int64_t>& ranks) -> Communicator& {
-            return connection.communicator_among(ranks, AllReduceImplementation::library);
-        });
+    const ControlGroup& control = connection.control();
+    return {rank_place(scenario, control.rank(), control.ranks()),
+            connection.communicator(AllReduceImplementation::library),
+            [&](const std::vector<std::int64_t>& ranks) -> Communicator& {
+                return connection.communicator_among(ranks, AllReduceImplementation::library);
+            }};
 }
 
 void check_sharded(int ranks, const std::vector<Scenario>& scenarios) {
@@ -44,8 +44,8 @@ void check_sharded(int ranks, const std::vector<Scenario>& scenarios) {
     testing::WrongOfRanks wrong(static_cast<std::size_t>(ranks));
     testing::require_well(testing::on_ranks(ranks, [&](GlooConnection& connection, int rank) {
         for (const Scenario& scenario : scenarios) {
-            CpuShardedRank device(scenario, replay_input(scenario).workload,
-                                  communicators_of(scenario, connection));
+            CpuRank device(scenario, replay_input(scenario).workload, {},
+                           communicators_of(scenario, connection));
             wrong[static_cast<std::size_t>(rank)].push_back(
                 testing::wrong_in_steps(replay_of(scenario), device));
         }
@@ -160,7 +160,7 @@ TEST_CASE("ranks send what the program sends, in its order") {
         std::array<StepTrace, 3> traces;
         testing::require_well(testing::on_ranks(3, [&](GlooConnection& connection, int rank) {
             WatchedCommunicator watched(connection.communicator(AllReduceImplementation::library));
-            CpuShardedRank device(scenario, replay_input(scenario).workload, all_of(watched));
+            CpuRank device(scenario, replay_input(scenario).workload, {}, all_of(watched));
             const auto index = static_cast<std::size_t>(rank);
             traces[index] = device.run(replay, 0, Communicate::yes);
             seen[index] = watched.seen();
@@ -202,7 +202,7 @@ std::string seen_of(const Scenario& scenario, CollectiveKind spoilt, int nth, bo
                     values[at] *= 1.5F;
                 }
             });
-        CpuShardedRank device(scenario, replay_input(scenario).workload, all_of(watched));
+        CpuRank device(scenario, replay_input(scenario).workload, {}, all_of(watched));
         StepCheck check;
         if (all_along) {
             check = device.run_checked(replay, 0);
@@ -239,8 +239,8 @@ TEST_CASE("collectives alone are among the ranks that steps have them among") {
     const Scenario scenario = replicated(sharded_scenario(4), 2);
     std::array<std::vector<MessageTrace>, 4> traces;  // by rank
     testing::require_well(testing::on_ranks(4, [&](GlooConnection& connection, int rank) {
-        CpuShardedRank device(scenario, replay_input(scenario).workload,
-                              communicators_of(scenario, connection));
+        CpuRank device(scenario, replay_input(scenario).workload, {},
+                       communicators_of(scenario, connection));
         for (const Message& message : testing::message_of_each_kind(4)) {
             traces.at(static_cast<std::size_t>(rank))
                 .push_back(device.measure_as_in_steps(message, 3));
@@ -261,8 +261,8 @@ TEST_CASE("a step that communicates with nobody is seen") {
     const ReplayedStep replay = replay_of(scenario);
     std::array<std::string, 2> wrong;
     testing::require_well(testing::on_ranks(2, [&](GlooConnection& connection, int rank) {
-        CpuShardedRank device(scenario, replay_input(scenario).workload,
-                              all_of(connection.communicator(AllReduceImplementation::library)));
+        CpuRank device(scenario, replay_input(scenario).workload, {},
+                       all_of(connection.communicator(AllReduceImplementation::library)));
         device.run(replay, 0, Communicate::yes);
         const StepTrace trace = device.run(replay, 1, Communicate::for_free);
         wrong.at(static_cast<std::size_t>(rank)) =

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "hw/nccl/gpu_sharded_rank.h"
+#include "hw/nccl/gpu_rank.h"
 #include "sim/scenario/scenario.h"
 #include "tests/catch.h"
 #include "tests/contains.h"
@@ -31,7 +31,7 @@ void on_sharded_devices(const std::vector<Scenario>& scenarios, const Act& act) 
         on_gpus(ranks, [&](Communicators& communicators, ControlGroup&, int rank) {
             for (const Scenario& scenario : scenarios) {
                 const ReplayedStep replay = replay_of(scenario, false);
-                GpuShardedRank device(scenario, replay_input(scenario).workload, communicators);
+                GpuRank device(scenario, replay_input(scenario).workload, {}, communicators);
                 act(device, replay, rank);
             }
         });
@@ -41,8 +41,7 @@ void on_sharded_devices(const std::vector<Scenario>& scenarios, const Act& act) 
 
 void check_sharded(const std::vector<Scenario>& scenarios) {
     testing::WrongOfRanks wrong(static_cast<std::size_t>(scenarios.front().group.ranks));
-    on_sharded_devices(scenarios, [&](GpuShardedRank& device, const ReplayedStep& replay,
-                                      int rank) {
+    on_sharded_devices(scenarios, [&](GpuRank& device, const ReplayedStep& replay, int rank) {
         wrong[static_cast<std::size_t>(rank)].push_back(testing::wrong_in_steps(replay, device));
     });
     testing::check_nothing_wrong(scenarios, wrong);
@@ -83,14 +82,14 @@ TEST_CASE("collectives alone are among the GPUs that steps have them among") {
         return;
     }
     std::array<std::vector<MessageTrace>, 4> traces;  // by rank
-    on_sharded_devices({replicated(sharded_scenario(4), 2)}, [&](GpuShardedRank& device,
-                                                                 const ReplayedStep&, int rank) {
-        std::vector<MessageTrace>& of_rank = traces.at(static_cast<std::size_t>(rank));
-        for (const Message& message : testing::message_of_each_kind(4)) {
-            of_rank.push_back(device.measure_as_in_steps(message, 3));
-            of_rank.push_back(device.measure(message, 3));
-        }
-    });
+    on_sharded_devices(
+        {replicated(sharded_scenario(4), 2)}, [&](GpuRank& device, const ReplayedStep&, int rank) {
+            std::vector<MessageTrace>& of_rank = traces.at(static_cast<std::size_t>(rank));
+            for (const Message& message : testing::message_of_each_kind(4)) {
+                of_rank.push_back(device.measure_as_in_steps(message, 3));
+                of_rank.push_back(device.measure(message, 3));
+            }
+        });
     for (const std::vector<MessageTrace>& of_rank : traces) {
         REQUIRE(of_rank.size() == 6);
         for (std::size_t i = 0; i < of_rank.size(); ++i) {
@@ -124,39 +123,38 @@ TEST_CASE("a transformer is sharded among GPUs, in every dtype") {
 TEST_CASE("a trace of a sharded step has collectives of each communicator one after another") {
     for (const int ranks : possible_ranks({4})) {
         const Scenario scenario = replicated(sharded_scenario(ranks), 2);
-        on_sharded_devices(
-            {scenario}, [&](GpuShardedRank& device, const ReplayedStep& replay, int) {
-                const StepTrace trace = device.run(replay, 0, Communicate::yes);
-                if (trace.instructions.size() != replay.program.instructions.size() ||
-                    trace.host.size() != replay.program.instructions.size()) {
-                    throw std::runtime_error("no interval for each instruction");
+        on_sharded_devices({scenario}, [&](GpuRank& device, const ReplayedStep& replay, int) {
+            const StepTrace trace = device.run(replay, 0, Communicate::yes);
+            if (trace.instructions.size() != replay.program.instructions.size() ||
+                trace.host.size() != replay.program.instructions.size()) {
+                throw std::runtime_error("no interval for each instruction");
+            }
+            std::array<Duration, communication_streams> free{};
+            for (std::size_t i = 0; i < trace.collectives.size(); ++i) {
+                Duration& end =
+                    free[static_cast<std::size_t>(replay.program.collectives[i].stream)];
+                if (trace.collectives[i].begin < end) {
+                    throw std::runtime_error("two collectives at a time");
                 }
-                std::array<Duration, communication_streams> free{};
-                for (std::size_t i = 0; i < trace.collectives.size(); ++i) {
-                    Duration& end =
-                        free[static_cast<std::size_t>(replay.program.collectives[i].stream)];
-                    if (trace.collectives[i].begin < end) {
-                        throw std::runtime_error("two collectives at a time");
-                    }
-                    end = trace.collectives[i].end;
+                end = trace.collectives[i].end;
+            }
+            for (std::size_t i = 0; i < replay.program.instructions.size(); ++i) {
+                const Instruction& instruction = replay.program.instructions[i];
+                const bool waits = instruction.kind == InstructionKind::wait;
+                if (waits &&
+                    trace.instructions[i].end + duration_from_us(1) <
+                        trace.collectives[static_cast<std::size_t>(instruction.subject)].end) {
+                    throw std::runtime_error("a wait ends before what it waits for");
                 }
-                for (std::size_t i = 0; i < replay.program.instructions.size(); ++i) {
-                    const Instruction& instruction = replay.program.instructions[i];
-                    const bool waits = instruction.kind == InstructionKind::wait;
-                    if (waits &&
-                        trace.instructions[i].end + duration_from_us(1) <
-                            trace.collectives[static_cast<std::size_t>(instruction.subject)].end) {
-                        throw std::runtime_error("a wait ends before what it waits for");
-                    }
-                }
-            });
+            }
+        });
     }
 }
 
 TEST_CASE("what is computed of a sharded step is timed alone, and beside each collective") {
     for (const int ranks : possible_ranks({2})) {
         on_sharded_devices(
-            {sharded_scenario(ranks)}, [](GpuShardedRank& device, const ReplayedStep& replay, int) {
+            {sharded_scenario(ranks)}, [](GpuRank& device, const ReplayedStep& replay, int) {
                 device.calibrate();
                 const ReplayedStep computing = computing_of(replay);
                 device.run(computing, 0, Communicate::for_free);
@@ -182,7 +180,7 @@ TEST_CASE("a sharded step that communicates with nobody is seen on GPUs") {
     for (const int ranks : possible_ranks({2})) {
         std::vector<std::string> wrong(static_cast<std::size_t>(ranks));
         on_sharded_devices({sharded_scenario(ranks)},
-                           [&](GpuShardedRank& device, const ReplayedStep& replay, int rank) {
+                           [&](GpuRank& device, const ReplayedStep& replay, int rank) {
                                device.run(replay, 0, Communicate::yes);
                                device.run(replay, 1, Communicate::for_free);
                                wrong[static_cast<std::size_t>(rank)] = device.check().wrong;

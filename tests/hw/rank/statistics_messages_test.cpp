@@ -10,15 +10,14 @@ namespace {
 // An all-gather of 3 float32 from each of 2 ranks, a bucket, an all-reduce of 3 float64.
 Program program_of_test() {
     Program program;
-    program.collectives = {{.kind = CollectiveKind::all_gather,
-                            .bucket = {},
-                            .bytes = Bytes{24},
-                            .statistics = StatisticsOf{Phase::forward, 0, DType::float32}},
-                           {.kind = CollectiveKind::all_reduce, .bucket = 0, .bytes = Bytes{1000}},
-                           {.kind = CollectiveKind::all_reduce,
-                            .bucket = {},
-                            .bytes = Bytes{24},
-                            .statistics = StatisticsOf{Phase::backward, 1, DType::float64}}};
+    program.collectives = {
+        {.kind = CollectiveKind::all_gather,
+         .cargo = StatisticsOf{Phase::forward, 0, DType::float32},
+         .bytes = Bytes{24}},
+        {.kind = CollectiveKind::all_reduce, .cargo = GradientsOf{}, .bytes = Bytes{1000}},
+        {.kind = CollectiveKind::all_reduce,
+         .cargo = StatisticsOf{Phase::backward, 1, DType::float64},
+         .bytes = Bytes{24}}};
     return program;
 }
 

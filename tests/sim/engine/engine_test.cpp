@@ -16,16 +16,18 @@ namespace bucketwise {
 namespace {
 
 Instruction compute(std::int64_t us, Duration host = Duration{0}, Phase phase = Phase::backward) {
-    return {InstructionKind::backward, phase, 0, host, duration_from_us(static_cast<double>(us))};
+    return {
+        InstructionKind::backward, phase, {}, 0, host, duration_from_us(static_cast<double>(us))};
 }
 Instruction launch(std::int32_t collective, Duration host = Duration{0}) {
-    return {InstructionKind::launch, Phase::backward, collective, host, Duration{0}};
+    return {InstructionKind::launch, Phase::backward, {}, collective, host, Duration{0}};
 }
 Instruction wait(std::int32_t collective) {
-    return {InstructionKind::wait, Phase::backward, collective, Duration{0}, Duration{0}};
+    return {InstructionKind::wait, Phase::backward, {}, collective, Duration{0}, Duration{0}};
 }
 Collective all_reduce(std::int64_t us) {
-    return {CollectiveKind::all_reduce, 0, {1}, duration_from_us(static_cast<double>(us))};
+    return {
+        CollectiveKind::all_reduce, GradientsOf{}, {1}, duration_from_us(static_cast<double>(us))};
 }
 Duration us(std::int64_t count) {
     return std::chrono::microseconds{count};

@@ -28,15 +28,17 @@ inline Program random_outline(std::mt19937& random) {
         if (kind == 0) {
             instruction.kind = InstructionKind::launch;
             instruction.subject = launched++;
-            program.collectives.push_back(
-                {CollectiveKind::all_reduce, 0, {1}, Duration{between(0, 3) * between(0, 900)}});
+            program.collectives.push_back({CollectiveKind::all_reduce,
+                                           GradientsOf{},
+                                           {1},
+                                           Duration{between(0, 3) * between(0, 900)}});
             program.collectives.back().placing = Duration{between(0, 1) * between(0, 300)};
         } else if (kind == 1 && launched > 0) {
             instruction.kind = InstructionKind::wait;
             instruction.subject = between(0, launched - 1);
         } else {
             instruction.kind =
-                between(0, 1) == 0 ? InstructionKind::backward : InstructionKind::copy_back;
+                between(0, 1) == 0 ? InstructionKind::backward : InstructionKind::copy;
             instruction.host_waits = !program.host_is_device && between(0, 9) == 0;
         }
         program.instructions.push_back(instruction);

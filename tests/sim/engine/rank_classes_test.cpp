@@ -132,7 +132,8 @@ TEST_CASE("a straggler of two ranks, by hand", "[classes]") {
         {.kind = InstructionKind::launch},
         {.kind = InstructionKind::wait},
         {.kind = InstructionKind::optimizer, .device = std::chrono::microseconds{6}}};
-    program.collectives = {{CollectiveKind::all_reduce, 0, {1}, std::chrono::microseconds{4}}};
+    program.collectives = {
+        {CollectiveKind::all_reduce, GradientsOf{}, {1}, std::chrono::microseconds{4}}};
     std::vector<RankProgress> progress(2);
     run_programs(programs_of_classes(program, {{1, 2}, {1, 1}}), progress);
     CHECK(progress[0].device == std::chrono::microseconds{36});

@@ -26,8 +26,8 @@ constexpr std::uint8_t after_compute = 1;
 constexpr std::uint8_t after_first = 2;
 
 Instruction on_stream(std::int64_t host_us, std::int64_t device_us, StreamOrder order = {}) {
-    Instruction instruction{InstructionKind::backward, Phase::backward, 0, stream_us(host_us),
-                            stream_us(device_us)};
+    Instruction instruction{InstructionKind::backward, Phase::backward,     {}, 0,
+                            stream_us(host_us),        stream_us(device_us)};
     instruction.order = order;
     return instruction;
 }
@@ -104,7 +104,7 @@ TEST_CASE("what runs on a side stream is no computing", "[streams]") {
     CHECK(step_from_idle(without_side_streams(program)) == stream_us(20));
     // A collective of 30 from 10 on: beside the side stream neither slows the other. Twice as slow
     // if it were computing.
-    program.collectives.push_back({CollectiveKind::all_reduce, 0, {1}, stream_us(30)});
+    program.collectives.push_back({CollectiveKind::all_reduce, GradientsOf{}, {1}, stream_us(30)});
     program.collectives.front().interference = {2'000'000, 2'000'000};
     program.instructions.insert(program.instructions.begin() + 1,
                                 {.kind = InstructionKind::launch, .phase = Phase::backward});

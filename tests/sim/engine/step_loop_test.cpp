@@ -16,7 +16,7 @@ Duration micros(std::int64_t count) {
 }
 
 Instruction issued(std::int64_t host_us, std::int64_t device_us) {
-    return {InstructionKind::backward, Phase::backward, 0, micros(host_us), micros(device_us)};
+    return {InstructionKind::backward, Phase::backward, {}, 0, micros(host_us), micros(device_us)};
 }
 
 Program of_operations(std::vector<Instruction> operations) {

@@ -156,10 +156,11 @@ TEST_CASE("Under torch.compile pieces, order, buckets and launches are those rec
         Json events = Json::array();
         const Program program = build_program(input, sync, plan);
         for (const Instruction& instruction : program.instructions) {
-            if (instruction.kind == InstructionKind::copy_in) {
+            if (instruction.copy.route == CopyRoute::gradient_to_bucket) {
                 events.push_back(instruction.subject);
             } else if (instruction.kind == InstructionKind::launch &&
-                       program.collectives[static_cast<std::size_t>(instruction.subject)].bucket) {
+                       program.collectives[static_cast<std::size_t>(instruction.subject)]
+                           .has_bucket()) {
                 events.push_back("l" + std::to_string(instruction.subject));
             }
         }

@@ -52,7 +52,8 @@ TEST_CASE("PyTorch's buckets, and the gradients after which they go out, are tho
             for (const Instruction& instruction : program.instructions) {
                 ready += instruction.kind == InstructionKind::backward ? 1 : 0;
                 if (instruction.kind == InstructionKind::launch &&
-                    program.collectives[static_cast<std::size_t>(instruction.subject)].bucket) {
+                    program.collectives[static_cast<std::size_t>(instruction.subject)]
+                        .has_bucket()) {
                     after.push_back(ready);
                 }
             }
@@ -124,35 +125,36 @@ TEST_CASE("PyTorch's copies, casts and divisions are those recorded, kernel by k
                     return bucket.size.count / element_size(bucket.dtype).count;
                 };
                 const auto numel = [&] { return input.workload.gradients[subject].numel; };
-                switch (instruction.kind) {
-                    case InstructionKind::copy_in:
+                if (instruction.kind == InstructionKind::launch) {
+                    if (const auto bucket = program.collectives[subject].bucket()) {
+                        const Bucket& sent = plan.buckets[static_cast<std::size_t>(*bucket)];
+                        sequence.push_back(
+                            {"all_reduce", sent.size.count / element_size(sent.dtype).count});
+                    }
+                }
+                switch (instruction.copy.route) {
+                    case CopyRoute::gradient_to_bucket:
                         sequence.push_back(
                             {request->comm_hook == CommHook::none ? "mul_out" : "copy_in",
                              numel()});
                         break;
-                    case InstructionKind::pack:
+                    case CopyRoute::gradients_to_bucket:
                         sequence.push_back({"foreach_copy", elements()});
                         break;
-                    case InstructionKind::cast_down:
+                    case CopyRoute::bucket_to_wire:
                         sequence.push_back({"cast", elements()});
                         break;
-                    case InstructionKind::scale:
+                    case CopyRoute::within_bucket:
+                    case CopyRoute::within_wire:
                         sequence.push_back({"div", elements()});
                         break;
-                    case InstructionKind::launch:
-                        if (const auto& bucket = program.collectives[subject].bucket) {
-                            const Bucket& sent = plan.buckets[static_cast<std::size_t>(*bucket)];
-                            sequence.push_back(
-                                {"all_reduce", sent.size.count / element_size(sent.dtype).count});
-                        }
-                        break;
-                    case InstructionKind::cast_up:
+                    case CopyRoute::wire_to_bucket:
                         decompressed.insert(elements());
                         break;
-                    case InstructionKind::unpack:
+                    case CopyRoute::bucket_to_gradients:
                         sequence.push_back({"foreach_copy_out", elements()});
                         break;
-                    case InstructionKind::copy_back:
+                    case CopyRoute::bucket_to_gradient:
                         sequence.push_back({"copy_out", numel()});
                         break;
                     default:

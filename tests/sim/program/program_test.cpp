@@ -50,7 +50,7 @@ double step_ms(const StepInput& input, const SyncRequest& request) {
 std::vector<std::int32_t> launched_buckets(const Program& program) {
     std::vector<std::int32_t> buckets;
     for (const Collective& collective : program.collectives) {
-        buckets.push_back(collective.bucket.value_or(-1));
+        buckets.push_back(collective.bucket().value_or(-1));
     }
     return buckets;
 }
@@ -142,34 +142,40 @@ TEST_CASE("what a hook cast is cast back beside computing, once it is reduced") 
     CHECK(to_ms(simulate_times(program).step()) == Approx(5.9));
 }
 
+using CopyRoutes = std::map<CopyRoute, int>;
+
+CopyRoutes routes_of(const Program& program) {
+    CopyRoutes routes;
+    for (const Instruction& instruction : program.instructions) {
+        if (is_copy(instruction.kind)) {
+            ++routes[instruction.copy.route];
+        }
+    }
+    return routes;
+}
+
 TEST_CASE("fused copies are one launch each way for every bucket, with the hook's casts in them") {
     // Buckets of 2 and 1 gradients: 3 copies in, 3 back and 2 casts each way become 2 and 2.
     StepInput input = three_gradients();
     input.copy_bandwidth = BytesPerSecond{10'000'000'000};
-    const auto kinds_with = [&](CommHook hook, bool views, bool fused) {
+    const auto routes_with = [&](CommHook hook, bool views, bool fused) {
         SyncRequest request = request_of(Strategy::ddp, 1'500'000);
         request.comm_hook = hook;
         request.views = views;
         request.fused_copies = fused;
-        std::map<InstructionKind, int> kinds;
-        for (const Instruction& instruction : program_of(input, request).instructions) {
-            if (is_copy(instruction.kind)) {
-                ++kinds[instruction.kind];
-            }
-        }
-        return kinds;
+        return routes_of(program_of(input, request));
     };
-    using Kinds = std::map<InstructionKind, int>;
-    CHECK(kinds_with(CommHook::none, false, false) ==
-          Kinds{{InstructionKind::copy_in, 3}, {InstructionKind::copy_back, 3}});
-    CHECK(kinds_with(CommHook::none, false, true) ==
-          Kinds{{InstructionKind::pack, 2}, {InstructionKind::unpack, 2}});
-    CHECK(kinds_with(CommHook::bf16, false, true) ==
-          Kinds{{InstructionKind::pack, 2}, {InstructionKind::unpack, 2}});
-    CHECK(kinds_with(CommHook::none, true, true) == Kinds{{InstructionKind::pack, 2}});
+    CHECK(routes_with(CommHook::none, false, false) ==
+          CopyRoutes{{CopyRoute::gradient_to_bucket, 3}, {CopyRoute::bucket_to_gradient, 3}});
+    CHECK(routes_with(CommHook::none, false, true) ==
+          CopyRoutes{{CopyRoute::gradients_to_bucket, 2}, {CopyRoute::bucket_to_gradients, 2}});
+    CHECK(routes_with(CommHook::bf16, false, true) ==
+          CopyRoutes{{CopyRoute::gradients_to_wire, 2}, {CopyRoute::wire_to_gradients, 2}});
+    CHECK(routes_with(CommHook::none, true, true) ==
+          CopyRoutes{{CopyRoute::gradients_to_bucket, 2}});
     // Views need no copy back, but the cast back stays.
-    CHECK(kinds_with(CommHook::bf16, true, true) ==
-          Kinds{{InstructionKind::pack, 2}, {InstructionKind::cast_up, 2}});
+    CHECK(routes_with(CommHook::bf16, true, true) ==
+          CopyRoutes{{CopyRoute::gradients_to_wire, 2}, {CopyRoute::wire_to_bucket, 2}});
     // All gradients in one bucket: it is packed at 4 ms, not copied as each is ready, so 4 + 0.3,
     // 3 ms of all-reduce, 0.3 to unpack; backward's fourth ms is over by then.
     SyncRequest request = request_of(Strategy::ddp, 3'000'000);
@@ -182,15 +188,9 @@ TEST_CASE("PyTorch's batched copies are one launch into a bucket, one to divide,
     input.copy_bandwidth = BytesPerSecond{10'000'000'000};
     SyncRequest request = request_of(Strategy::ddp, 1'500'000);
     request.batched_grad_copy = true;
-    std::map<InstructionKind, int> kinds;
-    for (const Instruction& instruction : program_of(input, request).instructions) {
-        if (is_copy(instruction.kind)) {
-            ++kinds[instruction.kind];
-        }
-    }
-    const std::map<InstructionKind, int> batched{
-        {InstructionKind::pack, 2}, {InstructionKind::scale, 2}, {InstructionKind::unpack, 2}};
-    CHECK(kinds == batched);
+    CHECK(routes_of(program_of(input, request)) == CopyRoutes{{CopyRoute::gradients_to_bucket, 2},
+                                                              {CopyRoute::within_bucket, 2},
+                                                              {CopyRoute::bucket_to_gradients, 2}});
     // One bucket: packed and divided at 4 ms, 4 + 0.3 + 0.3, 3 ms of all-reduce, 0.3 back.
     request.bucket_cap = Bytes{3'000'000};
     CHECK(step_ms(input, request) == Approx(7.9));
@@ -250,7 +250,7 @@ TEST_CASE("finding unused parameters adds an all-reduce of one int32 per paramet
     request.find_unused_parameters = true;
     const Program program = program_of(input, request);
     CHECK(program.collectives.back().bytes == Bytes{12});
-    CHECK_FALSE(program.collectives.back().bucket);
+    CHECK(program.collectives.back().cargo == Cargo{UnusedMap{}});
 }
 
 TEST_CASE("an optimizer is launched update by update, and the slower of host and device decides") {
@@ -296,8 +296,10 @@ TEST_CASE("flat and bucketed concatenate gradients when a bucket goes out, other
                 case InstructionKind::backward:
                     text += 'b';
                     break;
-                case InstructionKind::copy_in:
-                    text += instruction.finishing ? 'C' : 'c';
+                case InstructionKind::copy:
+                    if (instruction.copy.route == CopyRoute::gradient_to_bucket) {
+                        text += instruction.finishing ? 'C' : 'c';
+                    }
                     break;
                 case InstructionKind::launch:
                     text += instruction.finishing ? 'L' : 'l';

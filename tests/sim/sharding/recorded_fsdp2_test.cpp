@@ -95,12 +95,12 @@ std::string simulated_lines(const ShardedInput& input, const ShardPlan& plan, co
         const std::int64_t ranks =
             collective.kind == CollectiveKind::all_reduce ? input.step.replicas.group.ranks
             : gathers && in_backward && input.request.reshard_ranks &&
-                    !plan.groups[static_cast<std::size_t>(*collective.group)].is_root()
+                    !plan.groups[static_cast<std::size_t>(collective.shards()->group)].is_root()
                 ? *input.request.reshard_ranks
                 : input.step.group.ranks;
-        lines +=
-            line(kind_text(collective.kind), groups[static_cast<std::size_t>(*collective.group)],
-                 collective.bytes.count, ranks, in_backward ? "backward" : "forward");
+        lines += line(kind_text(collective.kind),
+                      groups[static_cast<std::size_t>(collective.shards()->group)],
+                      collective.bytes.count, ranks, in_backward ? "backward" : "forward");
     }
     return lines;
 }

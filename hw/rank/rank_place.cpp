@@ -1,4 +1,4 @@
-#include "hw/rank/shard_place.h"
+#include "hw/rank/rank_place.h"
 
 #include <algorithm>
 
@@ -7,14 +7,17 @@
 
 namespace bucketwise {
 
-ShardPlace shard_place(const Scenario& scenario, std::int64_t rank) {
-    invariant(rank < scenario.group.ranks, "one of the scenario's ranks");
-    const std::int64_t ranks = shard_group_of(scenario).ranks;
-    return {.rank = rank % ranks,
-            .ranks = ranks,
-            .replica = rank / ranks,
-            .replicas = scenario.group.ranks / ranks,
-            .fewer = scenario.sharding->reshard_ranks.value_or(ranks)};
+RankPlace rank_place(const Scenario& scenario, std::int64_t rank, std::int64_t ranks) {
+    if (!scenario.sharding) {
+        return {.replica = rank, .replicas = ranks};
+    }
+    invariant(ranks == scenario.group.ranks, "the scenario's ranks");
+    const std::int64_t sharing = shard_group_of(scenario).ranks;
+    return {.rank = rank % sharing,
+            .ranks = sharing,
+            .replica = rank / sharing,
+            .replicas = ranks / sharing,
+            .fewer = scenario.sharding->reshard_ranks.value_or(sharing)};
 }
 
 void check_shard_ranks(const Scenario& scenario, const std::string& file) {
