@@ -202,6 +202,9 @@ class KinetoReader {
                                       : category_of(category_text);
         const std::optional<TraceEventKind> kind = kind_of(category, raw_.name);
         if (!kind) {
+            if (head_.unread_device.empty()) {
+                head_.unread_device = unread_device(category_text);
+            }
             return;
         }
         raw_.names_work = category == Category::operation;
