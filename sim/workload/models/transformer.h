@@ -215,7 +215,7 @@ class Transformer : public ModelBuilder {
         std::int64_t rows = 0;
         std::int64_t width = 0;
     };
-    // Of queries (0) or keys.
+    // The norm of queries (0) or keys.
     [[nodiscard]] NormShape query_key_shape(const Block& block, std::size_t index) const {
         const std::int64_t width = index == 0 ? shape_.query_width() : shape_.key_value_width();
         const std::int64_t head = shape_.width_of_head();

@@ -189,7 +189,7 @@ TEST_CASE("Pieces of a row behind [0], and on lines of their own, are put togeth
 }
 
 TEST_CASE("Before 2.10 an all-gather's algbw was its busbw, and the time counts", "[import]") {
-    // 2 ranks: 64 KiB in 16.57 us are 3.955 GB/s, of which half came from the other rank.
+    // 64 KiB in 16.57 us are 3.955 GB/s on 2 ranks: half came from the other rank.
     const std::string old =
         "./all_gather_perf -b 8 -e 128M -f 2 -g 2\n# nThread 1 nGpus 2 minBytes 8\n"
         "       65536          8192   float    16.57    1.98    1.98  0e+00    13.83    2.37    "
