@@ -10,15 +10,24 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
+#include "cli/python_script.h"
+#include "cli/shell/csv.h"
 #include "cli/shell/exit_codes.h"
 #include "cli/shell/files.h"
+#include "cli/shell/option_values.h"
 #include "cli/shell/scenario_document.h"
 #include "import/settings/settings_file.h"
+#include "sim/base/json_input.h"
 #include "sim/base/json_output.h"
 #include "sim/base/transformed.h"
 #include "sim/frameworks/framework_advice.h"
+#include "sim/frameworks/sharded_setting.h"
+#include "sim/predict/sharded_prediction.h"
 #include "sim/report/number_text.h"
+#include "sim/report/sharded_report.h"
 #include "sim/scenario/scenario.h"
+#include "sim/scenario/sharding_input.h"
+#include "sim/workload/models/models.h"
 
 namespace bucketwise {
 namespace {
@@ -27,39 +36,148 @@ constexpr std::string_view settings_check_text = R"(
 examples:
   bucketwise settings check ds_config.json
   bucketwise settings check ds_config.json scenarios/gpt2_xl_32xh100.json
-  bucketwise settings check train.py scenarios/resnet50_8xh100.json --json -
+  bucketwise settings check train.py scenarios/resnet50_8xh100.json --value 50 --json -
 
-FILE is a DeepSpeed JSON, TrainingArguments of transformers as JSON, a file with Megatron-LM's arguments, or a script
-that calls DistributedDataParallel or a wrapper of it with a bucket size. Prints the buckets of the scenario's model,
-their cost over the best, and suspicious settings in the file.
+FILE is a DeepSpeed JSON; TrainingArguments of transformers as JSON or YAML; the YAML or TOML of Accelerate, axolotl,
+LLaMA-Factory, GPT-NeoX or torchtitan; a shell script or command line of Megatron-LM, Trainer, accelerate launch or
+fairseq; or a Python script that calls DistributedDataParallel, FSDP, DeepSpeed or a wrapper. Python is parsed, not run.
+Prints the strategy that runs, its buckets or groups in the scenario's model, their cost over the best, suspicious
+settings, and what was not understood.
 )";
 
 struct SettingsOptions {
     std::vector<std::string> files;
     std::optional<std::string> json;
+    std::optional<std::string> value;
     ScenarioOptions scenario;
 };
+
+// The file as settings_to_json.py gives it. Strict JSON needs no Python.
+Json source_of(const std::string& file) {
+    const std::string text = read_text_file(file);
+    const std::size_t first = text.find_first_not_of(" \t\r\n");
+    if (first != std::string::npos && text[first] == '{') {
+        try {
+            Json source;
+            source["document"] = parse_json(text, file);
+            return source;
+        } catch (const InputError&) {  // DeepSpeed allows more than JSON does.
+        }
+    }
+    if (first == std::string::npos) {
+        throw InputError(file, "", "settings", "an empty file");
+    }
+    const ScriptRun read = run_script("import/settings/settings_to_json.py", {file}, text);
+    if (read.failure) {
+        const std::size_t why = read.failure->rfind("exit code 1: ");
+        throw InputError(file, "", "settings that python3 can read",
+                         why == std::string::npos ? *read.failure : read.failure->substr(why + 13));
+    }
+    return parse_json(read.output, file);
+}
+
+std::optional<double> value_of(const SettingsOptions& options) {
+    if (!options.value) {
+        return std::nullopt;
+    }
+    const auto value = number_in(*options.value);
+    if (!value || *value <= 0) {
+        throw InputError("--value", "", "a number above 0, in the framework's unit",
+                         "\"" + *options.value + "\"");
+    }
+    return value;
+}
 
 // The step that the file asks for.
 struct Question {
     Scenario scenario;
     SyncRequest request;
     std::optional<Bytes> limit;
+    std::vector<std::string> notes;
 };
 
-Question question_of(const ScenarioOptions& options, const std::string& file,
-                     const TypedSettings& typed) {
-    Question question;
-    question.scenario =
-        parse_scenario(read_simulated_document(options, file), file, read_text_file);
-    if (typed.accumulation) {
-        question.scenario.step.accumulation = *typed.accumulation;
+// transformers fills "auto" in from the model's hidden size.
+void fill_in_sizes(const Scenario& scenario, TypedSettings& typed, Question& question) {
+    const auto* workload = std::get_if<ModelWorkload>(&scenario.workload);
+    if (workload == nullptr || !typed.auto_sizes.any()) {
+        return;
     }
+    std::optional<TransformerShape> shape;
+    if (const auto* own = std::get_if<TransformerShape>(&workload->model)) {
+        shape = *own;
+    } else if (const auto* name = std::get_if<std::string>(&workload->model)) {
+        shape = transformer_shape(*name);
+    }
+    if (!shape) {
+        return;
+    }
+    const std::int64_t square = shape->hidden * shape->hidden;
+    if (typed.auto_sizes.reduce_bucket && !typed.sharding) {
+        typed.value = static_cast<double>(square);
+    }
+    if (typed.sharding) {
+        Zero3Settings& zero3 = typed.sharding->zero3;
+        const AutoSizes& is_auto = typed.auto_sizes;
+        zero3.reduce_bucket_elements =
+            is_auto.reduce_bucket ? square : zero3.reduce_bucket_elements;
+        zero3.prefetch_elements = is_auto.prefetch ? square * 9 / 10 : zero3.prefetch_elements;
+        zero3.persistence_threshold =
+            is_auto.persistence ? 10 * shape->hidden : zero3.persistence_threshold;
+    }
+    question.notes.push_back(
+        fmt::format("\"auto\" is filled in from the hidden size {}", shape->hidden));
+}
+
+// Micro-steps from the batch of all ranks and that of one.
+void set_accumulation(const TypedSettings& typed, Question& question) {
+    Scenario& scenario = question.scenario;
+    const auto [global, micro] = typed.batches;
+    const std::int64_t copies = scenario.group.ranks / typed.parallel.context;
+    if (typed.accumulation) {
+        scenario.step.accumulation = *typed.accumulation;
+    } else if (global && micro && copies > 0 && *global % (*micro * copies) == 0) {
+        scenario.step.accumulation = *global / (*micro * copies);
+        question.notes.push_back(fmt::format("{} micro-steps: a batch of {} on {} ranks, {} each",
+                                             scenario.step.accumulation, *global, copies, *micro));
+    }
+}
+
+// The scenario with what the file says of dtype and sharding.
+Json document_with(const ScenarioOptions& options, const std::string& file,
+                   const TypedSettings& typed, Question& question) {
+    Json document = read_simulated_document(options, file);
+    const bool is_model = document.contains(Json::json_pointer("/workload/model"));
+    if (typed.dtype && is_model && document["workload"].value("dtype", "float32") == "float32") {
+        document["workload"]["dtype"] = name_of(*typed.dtype);
+        question.notes.push_back(fmt::format(
+            "the scenario's float32 is taken as {}, as the settings say", name_of(*typed.dtype)));
+    }
+    if (typed.sharding) {
+        Json& sync = document["sync"] = Json::object();
+        sync["strategy"] = name_of(typed.sharding->strategy);
+        sync["sharding"] = sharding_json(*typed.sharding);
+    }
+    return document;
+}
+
+Question question_of(const ScenarioOptions& options, const std::string& file,
+                     TypedSettings& typed) {
+    Question question;
+    Json document = document_with(options, file, typed, question);
+    question.scenario = parse_scenario(document, file, read_text_file, StrategyKinds::all);
+    fill_in_sizes(question.scenario, typed, question);
+    if (typed.sharding && typed.auto_sizes.any()) {
+        document["sync"]["sharding"] = sharding_json(*typed.sharding);
+        question.scenario = parse_scenario(document, file, read_text_file, StrategyKinds::all);
+    }
+    set_accumulation(typed, question);
     SyncRequest& request = question.request = question.scenario.sync;
     request.views = typed.views.value_or(request.views);
     request.find_unused_parameters =
         typed.find_unused_parameters.value_or(request.find_unused_parameters);
+    request.static_graph = typed.static_graph.value_or(request.static_graph);
     request.compiled = typed.compiled.value_or(request.compiled);
+    request.comm_hook = typed.comm_hook.value_or(request.comm_hook);
     request.first_bucket.reset();
     const auto size = [](double mib) {
         return Bytes{static_cast<std::int64_t>(mib * static_cast<double>(bytes_per_mib))};
@@ -146,33 +264,167 @@ Json checked_json(const Question& question, const TypedSettings& typed,
     return json;
 }
 
-int check_settings(const SettingsOptions& options) {
-    const std::vector<std::string>& files = options.files;
-    const std::string& file = files.front();
-    const TypedSettings typed = read_typed_settings(read_text_file(file), file);
-    const SettingPlace place = typed.place;
-    std::string text = fmt::format("{}: {}, {}\n", file, name_of(place), what_is_set(typed));
-    Json json{{"place", name_of(place)},
-              {"value", typed.value ? Json(*typed.value) : Json(nullptr)},
-              {"suspicious", typed.suspicious}};
-    if (files.size() > 1) {
-        const Question question = question_of(options.scenario, files.back(), typed);
-        if (is_refused(question, typed)) {
-            text += "  torch.compile refuses a cap below 1 MiB: no step to predict.\n";
-        } else {
-            const CheckedSettings checked = checked_settings(
-                step_input(question.scenario), question.request, typed.use, question.limit);
-            text += checked_text(question, typed, checked);
-            json["checked"] = checked_json(question, typed, checked);
-        }
+// A step that shards, beside the best one.
+struct ShardedCheck {
+    ShardedPrediction prediction;
+    std::vector<ShardedSetting> typed;  // the best, as one types it
+
+    [[nodiscard]] double cost() const {
+        const auto best = static_cast<double>(prediction.advised().step().count());
+        const auto asked = static_cast<double>(prediction.configured.step().count());
+        return best > 0 ? std::max(asked / best - 1, 0.0) : 0.0;
     }
-    text += typed.suspicious.empty() ? "  Nothing in it is suspicious.\n" : "  Suspicious:\n";
-    for (const std::string& one : typed.suspicious) {
+};
+
+ShardedCheck sharded_check(const Scenario& scenario) {
+    const ShardedInput input = sharded_input(scenario);
+    ShardedCheck check{.prediction = predict_sharded(scenario, input, [](double) {}), .typed = {}};
+    ShardedInput best = input;
+    best.request = check.prediction.advised().request;
+    check.typed = sharded_settings(best);
+    return check;
+}
+
+std::string text_of(const Question& question, const ShardedCheck& check) {
+    const ShardedEvaluation& asked = check.prediction.configured;
+    std::string text = fmt::format(
+        "  {}, {} ranks: {}, {} a step{}\n", question.scenario.name, question.scenario.group.ranks,
+        counted(static_cast<std::int64_t>(asked.groups), "group"), ms_text(asked.step()),
+        asked.memory.fits() ? "" : "; it does not fit");
+    if (check.cost() < noticeable_gain) {
+        return text + "  Nothing there is faster.\n";
+    }
+    return text + fmt::format("  {:.1f} % over the best there, {}: {}\n", 100 * check.cost(),
+                              ms_text(check.prediction.advised().step()),
+                              setting_text(check.prediction.advised().request));
+}
+
+Json json_of(const ShardedCheck& check) {
+    const ShardedEvaluation& asked = check.prediction.configured;
+    const ShardedEvaluation& best = check.prediction.advised();
+    return {{"groups", asked.groups},
+            {"step_ms", to_ms(asked.step())},
+            {"best", {{"sharding", sharding_json(best.request)}, {"step_ms", to_ms(best.step())}}},
+            {"cost", check.cost()}};
+}
+
+std::string lines_of(std::string_view heading, const std::vector<std::string>& sentences) {
+    std::string text = sentences.empty() ? "" : fmt::format("  {}:\n", heading);
+    for (const std::string& one : sentences) {
         std::string lines = wrapped("- " + one + ".", 104);
         for (std::size_t at = 0; (at = lines.find('\n', at)) != std::string::npos; ++at) {
             lines.replace(at, 1, "\n      ");
         }
         text += "    " + lines + "\n";
+    }
+    return text;
+}
+
+// The strategy that runs, and where it is typed.
+std::string place_of(const TypedSettings& typed) {
+    const bool is_wrapper = !framework_at(typed.place).has_value();
+    return !typed.sharding                                      ? std::string(name_of(typed.place))
+           : typed.sharding->strategy == ShardedStrategy::zero3 ? "deepspeed_zero3"
+           : is_wrapper                                         ? std::string(name_of(typed.place))
+                        : std::string(name_of(typed.sharding->strategy));
+}
+
+std::string heading_of(const TypedSettings& typed) {
+    if (!typed.runs.empty()) {
+        const bool counts = typed.sharding && typed.sharding->strategy == ShardedStrategy::zero3;
+        return fmt::format("{}, {}{}", place_of(typed), typed.runs,
+                           counts ? "" : ": DDP's bucket size counts for nothing");
+    }
+    return fmt::format("{}, {}", place_of(typed),
+                       typed.not_simulated.empty() ? what_is_set(typed) : typed.not_simulated);
+}
+
+// Compares with the best setting, where there is one to compare with.
+void compare(const ScenarioOptions& options, const std::string& file, TypedSettings& typed,
+             std::string& text, Json& json) {
+    if (!typed.not_simulated.empty() || typed.parallel.of_model() > 1) {
+        text += fmt::format("  No step to predict: {}.\n",
+                            typed.not_simulated.empty()
+                                ? "the scenario's ranks hold a whole model each, the file's do not"
+                                : typed.not_simulated);
+        return;
+    }
+    const Question question = question_of(options, file, typed);
+    std::ranges::copy(question.notes, std::back_inserter(typed.notes));
+    if (typed.sharding) {
+        const ShardedCheck check = sharded_check(question.scenario);
+        text += text_of(question, check);
+        json["checked"] = json_of(check);
+    } else if (is_refused(question, typed)) {
+        text += "  torch.compile refuses a cap below 1 MiB: no step to predict.\n";
+    } else {
+        const CheckedSettings checked = checked_settings(
+            step_input(question.scenario), question.request, typed.use, question.limit);
+        text += checked_text(question, typed, checked);
+        json["checked"] = checked_json(question, typed, checked);
+    }
+}
+
+// Settings that change the step, beside the bucket size.
+std::vector<std::string> said_of(const TypedSettings& typed) {
+    std::vector<std::string> said;
+    if (typed.sharding) {
+        const ShardingRequest& request = *typed.sharding;
+        said.push_back(setting_text(request));
+        if (request.strategy == ShardedStrategy::zero3) {
+            said.back() += fmt::format(", stage3_param_persistence_threshold {}",
+                                       request.zero3.persistence_threshold);
+        }
+        if (request.parameter_dtype) {
+            said.push_back(fmt::format("parameters are gathered as {} and gradients reduced as {}",
+                                       name_of(*request.parameter_dtype),
+                                       name_of(request.reduce_dtype.value_or(DType::float32))));
+        }
+    }
+    if (typed.dtype) {
+        said.push_back(fmt::format("gradients are {}", name_of(*typed.dtype)));
+    }
+    if (typed.views == true) {
+        said.emplace_back("gradients are views of their buckets");
+    }
+    if (typed.find_unused_parameters == true && typed.static_graph != true) {
+        said.emplace_back("unused parameters are looked for in every step");
+    }
+    if (typed.accumulation.value_or(1) > 1) {
+        said.push_back(fmt::format("{} micro-steps a step", *typed.accumulation));
+    }
+    return said;
+}
+
+int check_settings(const SettingsOptions& options) {
+    const std::vector<std::string>& files = options.files;
+    const std::string& file = files.front();
+    TypedSettings typed = read_typed_settings(source_of(file), file, value_of(options));
+    std::string text = fmt::format("{}: {}\n", file, heading_of(typed));
+    Json json{{"place", place_of(typed)},
+              {"value", typed.value ? Json(*typed.value) : Json(nullptr)}};
+    if (files.size() > 1) {
+        compare(options.scenario, files.back(), typed, text, json);
+    }
+    std::vector<std::string> notes = said_of(typed);
+    std::ranges::copy(typed.notes, std::back_inserter(notes));
+    if (files.size() == 1 && !typed.not_simulated.empty() && !typed.runs.empty()) {
+        text += fmt::format("  No step to predict: {}.\n", typed.not_simulated);
+    }
+    json.update({{"notes", notes},
+                 {"suspicious", typed.suspicious},
+                 {"left_out", typed.left_out},
+                 {"not_simulated", typed.not_simulated}});
+    if (typed.sharding) {
+        json["sharding"] = sharding_json(*typed.sharding);
+    }
+    add_unless_empty(json, "runs", typed.runs);
+    add_optional(json, "accumulation", typed.accumulation);
+    text += lines_of("Read", notes) + lines_of("Left out", typed.left_out) +
+            lines_of("Suspicious", typed.suspicious);
+    if (typed.suspicious.empty() && typed.not_simulated.empty()) {
+        text += typed.left_out.empty() ? "  Nothing in it is suspicious.\n"
+                                       : "  Nothing suspicious in what was read.\n";
     }
     write_outputs(options.json ? std::vector<OutputText>{{*options.json, json_text(json)}}
                                : std::vector<OutputText>{},
@@ -184,15 +436,18 @@ int check_settings(const SettingsOptions& options) {
 
 CommandHelp settings_check_help() {
     const auto o = std::make_shared<SettingsOptions>();
-    return {.usage = {"bucketwise settings check FILE [SCENARIO] [OPTIONS]"},
-            .options =
-                options_of(simulated_rows(o->scenario),
-                           {{"json", "write the result as JSON; - is standard output", o->json}}),
-            .text = settings_check_text,
-            .positional = {"operand", 2, o->files},
-            .required = {"operand"},
-            .wants = "a file with settings, got none",
-            .run = [o](const CommandLine&) { return check_settings(*o); }};
+    return {
+        .usage = {"bucketwise settings check FILE [SCENARIO] [OPTIONS]"},
+        .options = options_of(
+            simulated_rows(o->scenario),
+            {{"value", "the bucket size, in the framework's unit, where the file leaves it open",
+              o->value},
+             {"json", "write the result as JSON; - is standard output", o->json}}),
+        .text = settings_check_text,
+        .positional = {"operand", 2, o->files},
+        .required = {"operand"},
+        .wants = "a file with settings, got none",
+        .run = [o](const CommandLine&) { return check_settings(*o); }};
 }
 
 }  // namespace bucketwise

@@ -24,6 +24,8 @@ install(DIRECTORY scenarios plots DESTINATION ${CMAKE_INSTALL_DATADIR}/bucketwis
         PATTERN __pycache__ EXCLUDE)
 install(FILES import/flight_recorder/pickle_to_json.py COMPONENT program
         DESTINATION ${CMAKE_INSTALL_DATADIR}/bucketwise/import/flight_recorder)
+install(FILES import/settings/settings_to_json.py COMPONENT program
+        DESTINATION ${CMAKE_INSTALL_DATADIR}/bucketwise/import/settings)
 install(FILES README.md CHANGELOG.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR})
 

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <charconv>
+#include <utility>
 
 #include "import/chakra/wire_format.h"
 #include "import/source/plain_text.h"
@@ -60,10 +62,29 @@ void set_attribute(std::string_view name, std::uint64_t number, std::string_view
     }
 }
 
-// A collective without a type is an all-reduce, whose number is 0.
+// By the name of a function or kernel: c10d::broadcast_, ncclKernel_AllReduce_RING_LL_Sum_float. A
+// collective without a type or a telling name is an all-reduce, whose number is 0.
+std::string collective_named(std::string_view function) {
+    std::string plain;
+    for (const char c : function) {
+        if (c != '_') {
+            plain += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+        }
+    }
+    for (const auto& [part, name] :
+         {std::pair("allreduce", "ALL_REDUCE"), std::pair("reducescatter", "REDUCE_SCATTER"),
+          std::pair("allgather", "ALL_GATHER"), std::pair("broadcast", "BROADCAST"),
+          std::pair("alltoall", "ALL_TO_ALL"), std::pair("barrier", "BARRIER")}) {
+        if (plain.find(part) != std::string::npos) {
+            return name;
+        }
+    }
+    return collective_of(0);
+}
+
 void finish(ChakraNode& node) {
     if (node.type == ChakraType::collective && node.collective.empty()) {
-        node.collective = collective_of(0);
+        node.collective = collective_named(node.name);
     } else if (node.type == ChakraType::send) {
         node.collective = "send";
     } else if (node.type == ChakraType::receive) {
@@ -94,11 +115,11 @@ void read_attribute(std::string_view message, const std::string& place, ChakraNo
     set_attribute(name, number, text, node);
 }
 
-void add_dependency(std::uint64_t id, const std::string& place, ChakraNode& node) {
-    if (node.dependencies.size() == most_dependencies) {
+void add_dependency(std::uint64_t id, const std::string& place, std::vector<std::uint64_t>& on) {
+    if (on.size() == most_dependencies) {
         throw InputError(place, "", "at most a million dependencies of a node", "more");
     }
-    node.dependencies.push_back(id);
+    on.push_back(id);
 }
 
 }  // namespace
@@ -117,12 +138,13 @@ std::optional<ChakraNode> node_of_message(std::string_view message, const std::s
         } else if (field->number == 3) {
             node.type = type_of(field->value);
         } else if (field->number == 4 || field->number == 5) {
+            auto& on = field->number == 4 ? node.controls : node.dependencies;
             if (!field->has_bytes) {
-                add_dependency(field->value, place, node);
+                add_dependency(field->value, place, on);
             }
             WireMessage packed(field->bytes, place);
             while (const auto id = packed.next_number()) {
-                add_dependency(*id, place, node);
+                add_dependency(*id, place, on);
             }
         } else if (field->number == 7) {
             node.duration_us = field->value;
@@ -273,19 +295,24 @@ std::string collective_in(std::string_view name) {
 
 ChakraNode node_of_json(const JsonValue& json) {
     ChakraNode node;
-    node.id = number_in(json["id"]).value_or(0);
-    node.name = plain_text(text_in(json["name"]));
-    node.type = type_in(json["type"]);
+    node.id = number_in(member(json, {"id", "Id"})).value_or(0);
+    node.name = plain_text(text_in(member(json, {"name", "Name"})));
+    node.type = type_in(member(json, {"type", "NodeType"}));
     // PyTorch's own control dependency is the calling function, and no list.
-    for (const JsonValue& list :
-         {member(json, {"ctrlDeps", "ctrl_deps"}), member(json, {"dataDeps", "data_deps"})}) {
+    for (const auto& [list, on] :
+         {std::pair(member(json, {"ctrlDeps", "ctrl_deps"}), &node.controls),
+          std::pair(member(json, {"dataDeps", "data_deps"}), &node.dependencies)}) {
         for (const simdjson::dom::element id : items_in(list)) {
             if (const auto number = number_in(id)) {
-                add_dependency(*number, "node", node);
+                add_dependency(*number, "node", *on);
             }
         }
     }
-    node.duration_us = number_in(member(json, {"durationMicros", "duration_micros"})).value_or(0);
+    node.duration_us =
+        number_in(member(json, {"durationMicros", "duration_micros", "runtime"})).value_or(0);
+    if (const auto on_host = number_in(json["is_cpu_op"])) {
+        node.on_host = *on_host != 0;
+    }
     read_attributes(json["attr"], node);
     read_attributes(json["attrs"], node);
     if (node.name.find("process_group:init") != std::string::npos) {

@@ -18,7 +18,8 @@ struct ChakraNode {
     std::uint64_t id = 0;
     std::string name = {};
     ChakraType type = ChakraType::other;
-    std::vector<std::uint64_t> dependencies = {};  // on control and data
+    std::vector<std::uint64_t> dependencies = {};  // on data
+    std::vector<std::uint64_t> controls = {};      // dependencies on control
     std::uint64_t duration_us = 0;
     std::optional<bool> on_host = {};  // is_cpu_op
     // Communication:
@@ -42,7 +43,8 @@ std::optional<ChakraNode> node_of_message(std::string_view message, const std::s
 
 // Reads a node as google.protobuf's json_format writes that message, which is what chakra_jsonizer
 // does, with names in camel or snake case; or as PyTorch's ExecutionTraceObserver writes its own
-// ("schema": "1.1.1-chakra.0.0.4"). Members of other types are passed over.
+// ("schema": "1.1.1-chakra.0.0.4"); or in MLCommons' workload_graph, which names a collective by
+// its function alone. Members of other types are passed over.
 ChakraNode node_of_json(const JsonValue& json);
 
 }  // namespace bucketwise

@@ -29,6 +29,7 @@ struct KeptNode {
     std::uint64_t compute_us = 0;  // 0: it does not compute
     bool on_host = false;
     std::vector<std::uint64_t> dependencies = {};  // numbers, then places
+    std::vector<std::uint64_t> controls = {};      // the same, of control alone
     std::optional<std::size_t> collective = {};
 };
 
@@ -38,7 +39,7 @@ class Graph {
   public:
     void add(const ChakraNode& node, std::optional<std::size_t> collective,
              const std::string& file) {
-        edges_ += node.dependencies.size();
+        edges_ += node.dependencies.size() + node.controls.size();
         if (nodes_.size() == most_nodes || edges_ > most_edges) {
             throw InputError(
                 file, "",
@@ -49,11 +50,13 @@ class Graph {
                           .compute_us = node.type == ChakraType::compute ? node.duration_us : 0,
                           .on_host = node.on_host.value_or(false),
                           .dependencies = node.dependencies,
+                          .controls = node.controls,
                           .collective = collective});
     }
 
-    // Turns numbers of nodes into places; those of no node are dropped.
-    void resolve(const std::string& file) {
+    // Turns numbers of nodes into places; those of no node, or of the node itself, are dropped.
+    // Returns how many nodes depended on themselves.
+    std::size_t resolve(const std::string& file) {
         std::unordered_map<std::uint64_t, std::size_t> places;
         for (std::size_t i = 0; i < nodes_.size(); ++i) {
             if (!places.emplace(nodes_[i].id, i).second) {
@@ -61,16 +64,44 @@ class Graph {
                                  fmt::format("two with {}", nodes_[i].id));
             }
         }
+        std::size_t on_themselves = 0;
         for (KeptNode& node : nodes_) {
-            std::erase_if(node.dependencies,
-                          [&](std::uint64_t id) { return !places.contains(id); });
-            std::ranges::transform(node.dependencies, node.dependencies.begin(),
-                                   [&](std::uint64_t id) { return places.at(id); });
+            std::size_t own = 0;
+            for (auto* on : {&node.dependencies, &node.controls}) {
+                own += std::erase(*on, node.id);
+                std::erase_if(*on, [&](std::uint64_t id) { return !places.contains(id); });
+                std::ranges::transform(*on, on->begin(),
+                                       [&](std::uint64_t id) { return places.at(id); });
+            }
+            on_themselves += own > 0 ? 1 : 0;
         }
+        return on_themselves;
     }
 
-    // Collectives, each after those it depends on, the lower number first.
-    [[nodiscard]] std::vector<std::size_t> ordered_collectives(const std::string& file) const {
+    // By data and control or, where those go in circles, by data alone: then returns false.
+    // Throws InputError where data does, too.
+    bool use_controls(const std::string& file) {
+        std::vector<std::vector<std::uint64_t>> data;
+        for (KeptNode& node : nodes_) {
+            data.push_back(node.dependencies);
+            node.dependencies.insert(node.dependencies.end(), node.controls.begin(),
+                                     node.controls.end());
+        }
+        if (order()) {
+            return true;
+        }
+        for (std::size_t i = 0; i < nodes_.size(); ++i) {
+            nodes_[i].dependencies = std::move(data[i]);
+        }
+        if (!order()) {
+            throw InputError(file, "", "nodes whose data depend on one another in an order",
+                             "some that go in a circle");
+        }
+        return false;
+    }
+
+    // Collectives, each after those it depends on, the lower number first; nothing for a circle.
+    [[nodiscard]] std::optional<std::vector<std::size_t>> order() const {
         std::vector<std::size_t> waiting(nodes_.size());
         std::vector<std::vector<std::size_t>> users(nodes_.size());
         using Numbered = std::pair<std::uint64_t, std::size_t>;
@@ -98,11 +129,7 @@ class Graph {
                 }
             }
         }
-        if (done < nodes_.size()) {
-            throw InputError(file, "", "nodes that depend on one another in an order",
-                             "some that depend on themselves");
-        }
-        return order;
+        return done < nodes_.size() ? std::nullopt : std::optional(std::move(order));
     }
 
     [[nodiscard]] std::size_t collective_of(std::size_t place) const {
@@ -251,8 +278,16 @@ class TraceReader {
     void finish_chakra() {
         log_.kind = "Chakra execution trace";
         take_sizes();
-        graph_.resolve(file_);
-        const std::vector<std::size_t> order = graph_.ordered_collectives(file_);
+        if (const std::size_t nodes = graph_.resolve(file_); nodes > 0) {
+            log_.notes.push_back(fmt::format("{} {} on {}: dropped", nodes,
+                                             nodes == 1 ? "node depends" : "nodes depend",
+                                             nodes == 1 ? "itself" : "themselves"));
+        }
+        if (!graph_.use_controls(file_)) {
+            log_.notes.emplace_back(
+                "control dependencies go in a circle: only data dependencies order the nodes");
+        }
+        const std::vector<std::size_t> order = *graph_.order();
         const std::vector<std::uint64_t> computed = graph_.computed_until(order);
         std::vector<LoggedCollective> sorted;
         for (std::size_t i = 0; i < order.size(); ++i) {
@@ -321,12 +356,13 @@ void read_messages(const ByteSource& source, const std::string& file, TraceReade
 }
 
 void read_text(const ByteSource& source, const std::string& file, TraceReader& reader) {
-    JsonObjects objects(source, "nodes", file);
+    JsonObjects objects(source, {"nodes", "workload_graph"}, file);
     bool first = true;
     while (const auto nodes = objects.next()) {
         for (const simdjson::dom::element node : *nodes) {
             // chakra_jsonizer writes GlobalMetadata first, which is no node.
-            if (!std::exchange(first, false) || node["id"].error() == simdjson::SUCCESS) {
+            if (!std::exchange(first, false) ||
+                member(node, {"id", "Id"}).error() == simdjson::SUCCESS) {
                 reader.add(node_of_json(node));
             }
         }

@@ -198,7 +198,7 @@ class DumpReader {
 }  // namespace
 
 CollectiveLog read_flight_recorder(ByteSource source, const std::string& file) {
-    JsonObjects objects(std::move(source), "entries", file);
+    JsonObjects objects(std::move(source), {"entries"}, file);
     DumpReader reader(file);
     while (const auto entries = objects.next()) {
         for (const simdjson::dom::element entry : *entries) {

@@ -1,7 +1,9 @@
 #include "import/hugging_face/hf_config.h"
 
+#include <array>
 #include <optional>
 #include <string_view>
+#include <tuple>
 #include <utility>
 
 #include <fmt/format.h>
@@ -118,14 +120,16 @@ void read_usual_sizes(const Config& config, Shape& shape) {
 
 using Transformer = TransformerShape;
 
-// The shape of a family that is `tied` unless tie_word_embeddings says otherwise.
+// The shape of an architecture that is `tied` unless tie_word_embeddings says otherwise.
 Transformer& begin_transformer(const Config& config, TransformerFamily family, bool tied,
                                HfModel& model) {
     auto& shape = std::get<Transformer>(model.shape);
     shape.family = family;
     shape.vocabulary = config.count("vocab_size");
-    if (config.flag("tie_word_embeddings", tied) != tied) {
-        shape.tied_embeddings = !tied;
+    const bool is_tied = config.flag("tie_word_embeddings", tied);
+    const bool usual = family == TransformerFamily::bert || shape.is_tied();
+    if (is_tied != usual) {
+        shape.tied_embeddings = is_tied;
     }
     return shape;
 }
@@ -135,8 +139,9 @@ std::int64_t unless_usual(std::int64_t value, std::int64_t usual) {
     return value != usual ? value : 0;
 }
 
-void read_head_width(const Config& config, const char* key, Transformer& shape) {
-    const std::int64_t width = config.count(key, 0);
+void read_head_width(const Config& config, const char* key, Transformer& shape,
+                     std::int64_t otherwise = 0) {
+    const std::int64_t width = config.count(key, otherwise);
     shape.head_width = width * shape.heads != shape.hidden ? width : 0;
 }
 
@@ -156,9 +161,49 @@ HfModel read_gpt2(const Config& config) {
     return model;
 }
 
-// Llama's variants: Qwen2's projections into attention have biases without a key that says so,
-// Mixtral has experts.
-HfModel read_llama(const Config& config, std::string_view type, HfExperts experts) {
+// Llama's variants, each with what its code sets without a key.
+struct LlamaVariant {
+    std::string_view type;
+    std::string_view architecture;
+    std::string_view alias = {};  // another name of the same architecture
+    bool tied = false;
+    std::int64_t head_width = 0;  // where head_dim is missing; 0: hidden / heads
+    BlockNorms norms = BlockNorms::before;
+    QueryKeyNorm query_key_norm = QueryKeyNorm::none;
+    bool fused = false;
+};
+constexpr std::array llama_variants{
+    LlamaVariant{"llama", "LlamaForCausalLM", "LLaMAForCausalLM"},
+    LlamaVariant{"mistral", "MistralForCausalLM"},
+    LlamaVariant{"qwen2", "Qwen2ForCausalLM"},
+    LlamaVariant{"mixtral", "MixtralForCausalLM"},
+    LlamaVariant{.type = "qwen3",
+                 .architecture = "Qwen3ForCausalLM",
+                 .head_width = 128,
+                 .query_key_norm = QueryKeyNorm::head},
+    LlamaVariant{
+        .type = "gemma", .architecture = "GemmaForCausalLM", .tied = true, .head_width = 256},
+    LlamaVariant{.type = "gemma2",
+                 .architecture = "Gemma2ForCausalLM",
+                 .tied = true,
+                 .head_width = 256,
+                 .norms = BlockNorms::both},
+    LlamaVariant{.type = "gemma3_text",
+                 .architecture = "Gemma3ForCausalLM",
+                 .tied = true,
+                 .head_width = 256,
+                 .norms = BlockNorms::both,
+                 .query_key_norm = QueryKeyNorm::head},
+    LlamaVariant{.type = "olmo2",
+                 .architecture = "Olmo2ForCausalLM",
+                 .norms = BlockNorms::after,
+                 .query_key_norm = QueryKeyNorm::projection},
+    LlamaVariant{.type = "phi3", .architecture = "Phi3ForCausalLM", .fused = true},
+    LlamaVariant{.type = "smollm3", .architecture = "SmolLM3ForCausalLM", .tied = true}};
+
+// Qwen2's projections into attention have biases without a key that says so, Mixtral has experts.
+HfModel read_llama(const Config& config, const LlamaVariant& variant, HfExperts experts) {
+    const std::string_view type = variant.type;
     const bool mixtral = type == "mixtral";
     if (mixtral && experts == HfExperts::refused) {
         config.at("model_type")
@@ -167,18 +212,24 @@ HfModel read_llama(const Config& config, std::string_view type, HfExperts expert
                 "the experts' gradients: expert parallelism reduces those among fewer ranks");
     }
     HfModel model;
-    read_architecture(config,
-                      {{type == "llama"     ? "LlamaForCausalLM"
-                        : type == "mistral" ? "MistralForCausalLM"
-                        : type == "qwen2"   ? "Qwen2ForCausalLM"
-                                            : "MixtralForCausalLM"}},
-                      model);
-    Transformer& shape = begin_transformer(config, TransformerFamily::llama, false, model);
+    std::vector<Architecture> known{{variant.architecture}};
+    if (!variant.alias.empty()) {
+        known.push_back({variant.alias});
+    }
+    read_architecture(config, known, model);
+    model.architecture = variant.architecture;
+    Transformer& shape = begin_transformer(config, TransformerFamily::llama, variant.tied, model);
+    shape.norms = variant.norms;
+    shape.query_key_norm = variant.query_key_norm;
+    shape.fused_projections = variant.fused;
     read_usual_sizes(config, shape);
-    shape.context = config.count("max_position_embeddings");
+    // The first Llama configurations name the longest sequence so.
+    shape.context = config.find("max_sequence_length") && !config.find("max_position_embeddings")
+                        ? config.count("max_sequence_length")
+                        : config.count("max_position_embeddings");
     shape.key_value_heads =
         unless_usual(config.count("num_key_value_heads", shape.heads), shape.heads);
-    read_head_width(config, "head_dim", shape);
+    read_head_width(config, "head_dim", shape, variant.head_width);
     shape.query_key_value_bias = type == "qwen2";
     if (type == "qwen2") {
         static_cast<void>(config.at("num_key_value_heads"));  // Hugging Face's default is 32
@@ -201,10 +252,73 @@ HfModel read_llama(const Config& config, std::string_view type, HfExperts expert
     return model;
 }
 
+// Pythia and other GPT-NeoX models: rotary positions have no parameters.
+HfModel read_neox(const Config& config) {
+    HfModel model;
+    read_architecture(config, {{"GPTNeoXForCausalLM"}}, model);
+    Transformer& shape = begin_transformer(config, TransformerFamily::neox, false, model);
+    read_usual_sizes(config, shape);
+    shape.context = config.count("max_position_embeddings");
+    return model;
+}
+
+HfModel read_falcon(const Config& config) {
+    HfModel model;
+    read_architecture(config, {{"FalconForCausalLM"}}, model);
+    for (const auto& [key, wanted, otherwise] :
+         {std::tuple("new_decoder_architecture", false, false), std::tuple("bias", false, false),
+          std::tuple("alibi", false, false), std::tuple("parallel_attn", true, true)}) {
+        if (config.flag(key, otherwise) != wanted) {
+            config.at(key).fail(fmt::format("{}, as Falcon 7B has it", wanted));
+        }
+    }
+    Transformer& shape = begin_transformer(config, TransformerFamily::falcon, true, model);
+    constexpr std::int64_t longest_trained = 2048;
+    read_sizes(config,
+               {{"num_hidden_layers", &Transformer::layers},
+                {"hidden_size", &Transformer::hidden},
+                {"num_attention_heads", &Transformer::heads},
+                {"max_position_embeddings", &Transformer::context, longest_trained}},
+               shape);
+    shape.feed_forward = config.count("ffn_hidden_size", 4 * shape.hidden);
+    shape.key_value_heads = config.flag("multi_query", true) ? 1 : 0;
+    return model;
+}
+
+HfModel read_opt(const Config& config) {
+    HfModel model;
+    read_architecture(config, {{"OPTForCausalLM"}}, model);
+    Transformer& shape = begin_transformer(config, TransformerFamily::opt, true, model);
+    read_sizes(config,
+               {{"num_hidden_layers", &Transformer::layers},
+                {"hidden_size", &Transformer::hidden},
+                {"ffn_dim", &Transformer::feed_forward},
+                {"num_attention_heads", &Transformer::heads},
+                {"max_position_embeddings", &Transformer::context}},
+               shape);
+    if (config.count("word_embed_proj_dim", shape.hidden) != shape.hidden) {
+        config.at("word_embed_proj_dim").fail("hidden_size: projections are not known here");
+    }
+    for (const char* key :
+         {"do_layer_norm_before", "enable_bias", "layer_norm_elementwise_affine"}) {
+        if (!config.flag(key, true)) {
+            config.at(key).fail("true");
+        }
+    }
+    return model;
+}
+
+// mT5 is T5 version 1.1 with a head of its own.
 HfModel read_t5(const Config& config) {
     HfModel model;
-    read_architecture(config, {{"T5ForConditionalGeneration"}, {"T5WithLMHeadModel"}}, model);
-    Transformer& shape = begin_transformer(config, TransformerFamily::t5, true, model);
+    const bool mt5 = *config.at("model_type").value == "mt5";
+    read_architecture(
+        config,
+        mt5 ? std::vector<Architecture>{{"MT5ForConditionalGeneration"}}
+            : std::vector<Architecture>{{"T5ForConditionalGeneration"}, {"T5WithLMHeadModel"}},
+        model);
+    Transformer& shape = begin_transformer(config, TransformerFamily::t5, !mt5, model);
+    shape.gated = mt5;
     constexpr std::int64_t longest_trained = 512;
     read_sizes(config,
                {{"num_layers", &Transformer::layers},  // the encoder's
@@ -327,6 +441,9 @@ Json whole_json(const Transformer& shape) {
          {"bert_head", name_of(shape.bert_head)},
          {"labels", shape.labels},
          {"query_key_value_bias", shape.query_key_value_bias},
+         {"norms", name_of(shape.norms)},
+         {"query_key_norm", name_of(shape.query_key_norm)},
+         {"fused_projections", shape.fused_projections},
          {"experts", shape.experts},
          {"experts_per_token", shape.experts_per_token},
          {"decoder_layers", shape.decoder_layers},
@@ -345,18 +462,26 @@ HfModel read_hf_config(const Json& document, const std::string& file, HfExperts 
         quantised->fail("none: quantised weights are not trained", "one");
     }
     const std::string name = type.value->is_string() ? type.value->get<std::string>() : "";
-    if (name == "llama" || name == "mistral" || name == "qwen2" || name == "mixtral") {
-        return read_llama(config, name, experts);
+    std::string known;
+    for (const LlamaVariant& variant : llama_variants) {
+        if (name == variant.type) {
+            return read_llama(config, variant, experts);
+        }
+        known += fmt::format("{}, ", variant.type);
     }
-    for (const auto& [known, read] : {std::pair("gpt2", &read_gpt2), std::pair("t5", &read_t5),
-                                      std::pair("bert", &read_bert), std::pair("vit", &read_vit)}) {
-        if (name == known) {
+    for (const auto& [other, read] :
+         {std::pair("gpt2", &read_gpt2), std::pair("t5", &read_t5), std::pair("mt5", &read_t5),
+          std::pair("gpt_neox", &read_neox), std::pair("falcon", &read_falcon),
+          std::pair("opt", &read_opt), std::pair("bert", &read_bert),
+          std::pair("vit", &read_vit)}) {
+        if (name == other) {
             return read(config);
         }
     }
-    type.fail(
-        "gpt2, llama, mistral, qwen2, mixtral, t5, bert or vit, whose parameters are known; for "
-        "any other model bucketwise.torch writes a scenario from within its training script");
+    type.fail(fmt::format(
+        "gpt2, {}gpt_neox, falcon, opt, t5, mt5, bert or vit, whose parameters are known; for any "
+        "other model bucketwise.torch writes a scenario from within its training script",
+        known));
 }
 
 Json shape_json(const std::variant<TransformerShape, VitShape>& shape) {

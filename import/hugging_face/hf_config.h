@@ -29,9 +29,10 @@ struct HfModel {
 // How to treat experts, whose gradients expert parallelism reduces among fewer ranks.
 enum class HfExperts : std::uint8_t { refused, left_out };
 
-// Takes model_type gpt2, llama, mistral and qwen2 (both follow Llama's rules; qwen2 has three more
-// biases), mixtral, t5, bert or vit. Throws InputError with `file` and the key for other types, for
-// impossible values, and for keys that change the parameters in an unknown way.
+// Takes model_type gpt2, llama and its variants (mistral, qwen2, qwen3, gemma, gemma2, gemma3_text,
+// olmo2, phi3, smollm3, mixtral), gpt_neox, falcon, opt, t5, mt5, bert or vit. Throws InputError
+// with `file` and the key for other types, for impossible values, and for keys that change the
+// parameters in an unknown way.
 HfModel read_hf_config(const Json& document, const std::string& file,
                        HfExperts experts = HfExperts::refused);
 

@@ -92,7 +92,7 @@ std::int32_t blocks_of(dom::array grid) {
 class KinetoReader {
   public:
     KinetoReader(const ByteSource& source, const std::string& file)
-        : objects_(source, "traceEvents", file),
+        : objects_(source, {"traceEvents"}, file),
           kept_(file, "/traceEvents", "profile fewer steps: schedule(wait=1, warmup=1, active=3)"),
           builder_(file, kept_),
           head_(builder_.head()) {}
@@ -202,6 +202,9 @@ class KinetoReader {
                                       : category_of(category_text);
         const std::optional<TraceEventKind> kind = kind_of(category, raw_.name);
         if (!kind) {
+            if (head_.unread_device.empty()) {
+                head_.unread_device = unread_device(category_text);
+            }
             return;
         }
         raw_.names_work = category == Category::operation;
@@ -325,7 +328,14 @@ class KinetoReader {
 }  // namespace
 
 ProfilerTrace read_kineto_trace(const ByteSource& source, const std::string& file) {
-    return KinetoReader(source, file).read();
+    constexpr std::size_t enough = 4096;
+    const auto [begin, whole] = peeked(source, enough);
+    if (begin.find("\"GROUP_API\"") != std::string::npos ||
+        begin.find("\"KERNEL_LAUNCH\"") != std::string::npos) {
+        throw InputError(file, "", "a trace of PyTorch's profiler",
+                         "one of NCCL's profiler plugin, which has collectives and no computing");
+    }
+    return KinetoReader(whole, file).read();
 }
 
 }  // namespace bucketwise

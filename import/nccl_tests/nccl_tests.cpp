@@ -21,6 +21,8 @@
 namespace bucketwise {
 namespace {
 
+constexpr std::string_view on_one_rank = " on one rank";
+
 // --- which rows are taken ---
 
 // A log without a program's name is of all-reduces, as most are: their rows then tell.
@@ -281,7 +283,7 @@ class Import {
             const Told ranks = ranks_of(log, run, asked_ranks(options_, index));
             run.ranks = ranks.number;
             if (run.ranks == 1) {
-                log.skip(plural_of(run.kind) + " on one rank", run.rows.front().line,
+                log.skip(plural_of(run.kind) + std::string(on_one_rank), run.rows.front().line,
                          static_cast<std::int64_t>(run.rows.size()));
             } else {
                 add_run(log, run, ranks);
@@ -351,16 +353,21 @@ class Import {
 
 [[noreturn]] void refuse(const std::vector<NcclTestsLog>& logs) {
     std::vector<std::string> skipped;
+    bool alone = false;
     for (const NcclTestsLog& log : logs) {
         for (const SkippedLines& lines : log.skipped) {
             skipped.push_back(counted(lines));
+            alone = alone || lines.what.ends_with(on_one_rank);
         }
     }
     throw InputError(
         logs.front().file, "",
         "rows of all_reduce_perf, all_gather_perf or reduce_scatter_perf on more than one rank, as "
         "nccl-tests prints them",
-        skipped.empty() ? "nothing of it" : fmt::format("only {}", fmt::join(skipped, ", ")));
+        (skipped.empty() ? "nothing of it" : fmt::format("only {}", fmt::join(skipped, ", "))) +
+            (alone ? "; each process saw one rank: start it with -g 2 or more, or under mpirun "
+                     "from a build with MPI=1"
+                   : ""));
 }
 
 }  // namespace

@@ -95,20 +95,37 @@ struct NcclInfo {
     std::set<std::int64_t> nodes;
 };
 
-// Removes all but the first of a line's own tags: mpirun --tag-output puts "[1,0]<stdout>:" before
-// each piece of a rank's output, and a piece may end within a row, even within a number. Another
-// rank's tag stays, as that rank's output follows it. `kept` holds the line if it changes.
-std::string_view without_inner_tags(std::string_view line, std::string& kept) {
+// A launcher's tag at the begin of a line, or "[1,0]<stdout>:" anywhere: mpirun --tag-output puts
+// that before each piece of a rank's output, others "[0]". Empty: none.
+std::string_view tag_of(std::string_view line) {
     constexpr std::string_view end_of_tag = "]<stdout>:";
-    const std::size_t end = line.find(end_of_tag);
-    const std::size_t begin = end == std::string_view::npos ? end : line.rfind('[', end);
-    if (begin == std::string_view::npos) {
+    if (const std::size_t end = line.find(end_of_tag); end != std::string_view::npos) {
+        const std::size_t begin = line.rfind('[', end);
+        return begin == std::string_view::npos
+                   ? std::string_view{}
+                   : line.substr(begin, end + end_of_tag.size() - begin);
+    }
+    const std::size_t begin = line.find_first_not_of(spaces);
+    if (begin == std::string_view::npos || line[begin] != '[') {
+        return {};
+    }
+    const std::size_t end = line.find_first_not_of("0123456789", begin + 1);
+    const bool is_tag = end != std::string_view::npos && end > begin + 1 && line[end] == ']';
+    return is_tag ? line.substr(begin, end + 1 - begin) : std::string_view{};
+}
+
+// Removes all but the first of a line's own tags: a piece may end within a row, even within a
+// number. Another rank's tag stays, as that rank's output follows it. `kept` holds the line if it
+// changes.
+std::string_view without_inner_tags(std::string_view line, std::string& kept) {
+    const std::string tag(tag_of(line));
+    if (tag.empty()) {
         return line;
     }
-    const std::string tag(line.substr(begin, end + end_of_tag.size() - begin));
     // The first piece of a row may have no tag: then the first tag is within the row, too.
-    const bool first_leads = line.find_first_not_of(spaces) == begin;
-    std::size_t at = line.find(tag, first_leads ? begin + tag.size() : begin);
+    const std::size_t first = line.find_first_not_of(spaces);
+    const bool leads = line.substr(first).starts_with(tag);
+    std::size_t at = line.find(tag, leads ? first + tag.size() : 0);
     if (at == std::string_view::npos) {
         return line;
     }
@@ -126,17 +143,27 @@ class TextLog {
     void read(const TextLine& given) {
         const TextLine line{given.number, without_inner_tags(given.text, untagged_),
                             given.too_long};
+        if (continues_row(line)) {
+            return;
+        }
         if (line.too_long) {
             skip("lines longer than 64 KiB", line);
         } else if (contains(line.text, "NCCL INFO") || contains(line.text, "NCCL WARN") ||
                    contains(line.text, "NCCL TRACE")) {
             read_info(line);
-        } else if (!read_preamble(line) && !read_row(line)) {
+        } else if (!read_row(line) && !read_preamble(line)) {
             read_other(line);
         }
     }
 
+    void end() {
+        take_row();
+        end_run();
+    }
+
+  private:
     void end_run() {
+        take_row();
         std::set<std::int64_t> listed;
         std::set<std::string_view> hosts;
         for (const NcclTestsDevice& device : run_.devices) {
@@ -163,7 +190,6 @@ class TextLog {
         info_ = {};
     }
 
-  private:
     void skip(const char* what, const TextLine& line) { log_.skip(what, line.number); }
 
     [[nodiscard]] bool is_used() const {
@@ -180,7 +206,7 @@ class TextLog {
     }
 
     void read_info(const TextLine& line) {
-        if (read_nccl_tests_row(line.text, run_.columns)) {
+        if (read_nccl_tests_row(line.text, columns())) {
             skip("rows torn or run into by other output", line);
             return;
         }
@@ -200,6 +226,7 @@ class TextLog {
 
     // Lines before a table, and its heading.
     bool read_preamble(const TextLine& line) {
+        take_row();
         const Words words = words_of(line.text);
         if (const auto heading = read_nccl_tests_heading(line.text)) {
             if (!run_.rows.empty()) {
@@ -270,26 +297,56 @@ class TextLog {
         return false;
     }
 
+    // A row is taken once the next line does not go on with it: output of several ranks is torn.
     bool read_row(const TextLine& line) {
-        auto row = read_nccl_tests_row(line.text, run_.columns);
-        if (!row) {
+        if (!read_nccl_tests_row(line.text, columns())) {
             return false;
         }
-        if (!log_.is_usable(*row, "rows torn, or whose algbw is not bytes / time", line.number)) {
-            return true;
+        take_row();
+        pending_ = line.text;
+        pending_line_ = line.number;
+        return true;
+    }
+
+    bool continues_row(const TextLine& line) {
+        const std::string_view rest = line.text.substr(tag_of(line.text).size());
+        if (pending_.empty() || line.too_long || !is_part_of_row(rest)) {
+            return false;
+        }
+        const auto row = read_nccl_tests_row(pending_, columns());
+        if (row->halves.size() == 2) {
+            return false;
+        }
+        pending_ += rest;
+        return true;
+    }
+
+    void take_row() {
+        if (pending_.empty()) {
+            return;
+        }
+        auto row = read_nccl_tests_row(std::exchange(pending_, {}), columns());
+        if (!log_.is_usable(*row, "rows torn, or whose algbw is not bytes / time", pending_line_)) {
+            return;
         }
         if (++rows_ > most_rows) {
-            throw InputError(log_.file, fmt::format("line {}", line.number),
+            throw InputError(log_.file, fmt::format("line {}", pending_line_),
                              fmt::format("at most {} rows", most_rows), "more");
         }
         if (run_.rows.empty()) {
             mentioned_.clear();  // a program named from now on is the next run's
         }
-        row->line = line.number;
-        run_.line = run_.line == 0 ? line.number : run_.line;
+        row->line = pending_line_;
+        run_.line = run_.line == 0 ? pending_line_ : run_.line;
         run_.date = run_.date.empty() ? row->date : run_.date;
         run_.rows.push_back(std::move(*row));
-        return true;
+    }
+
+    [[nodiscard]] NcclTestsColumns columns() const {
+        NcclTestsColumns columns = run_.columns;
+        columns.is_gather = run_.collective.starts_with("all_gather") ||
+                            run_.collective.starts_with("reduce_scatter");
+        return columns;
     }
 
     void read_other(const TextLine& line) {
@@ -307,6 +364,8 @@ class TextLog {
     NcclTestsLog& log_;
     NcclTestsRun run_;
     NcclInfo info_;
+    std::string pending_;  // a row that the next line may go on with
+    std::int64_t pending_line_ = 0;
     std::string untagged_;   // the line without mpirun's inner tags
     std::string mentioned_;  // the program of the command line before the output
     std::size_t rows_ = 0;
@@ -379,7 +438,7 @@ NcclTestsLog read_nccl_tests_log(const ByteSource& source, const std::string& fi
     while (const auto line = lines.next()) {
         text.read(*line);
     }
-    text.end_run();
+    text.end();
     return log;
 }
 

@@ -102,6 +102,22 @@ bool agrees(const NcclTestsHalf& half, std::int64_t bytes, bool cpu_time) {
     return half.algbw.value <= highest && (cpu_time || half.algbw.value >= lowest);
 }
 
+// nccl-tests before 2.10 (src/all_gather.cu and src/reduce_scatter.cu, GetBw): algbw, too, counts
+// only what a rank receives from others, (n - 1) / n of the bytes on n ranks. Gives the half the
+// algbw of later versions.
+void count_all_bytes(NcclTestsHalf& half, std::int64_t bytes) {
+    if (half.algbw.value != half.busbw.value || !can_be_measured(half.time_us.value)) {
+        return;
+    }
+    const double all = static_cast<double>(bytes) / 1e3 / half.time_us.value;
+    const double missing = 1 - half.algbw.value / all;  // 1 / n
+    constexpr double most = 0.51;                       // of two ranks, as printed
+    constexpr double least = 0.002;                     // else all bytes are counted
+    if (missing > least && missing < most) {
+        half.algbw = {.value = all, .half_unit = half.algbw.half_unit};
+    }
+}
+
 struct Layout {
     bool root = false;
     std::size_t stride = 4;  // columns of a half
@@ -151,7 +167,10 @@ Reading read_halves(const std::vector<Cell>& cells, const Layout& layout, std::i
         return reading;
     }
     for (const std::size_t index : {0U, 1U}) {
-        const auto half = half_at(cells, layout, index);
+        auto half = half_at(cells, layout, index);
+        if (half && columns.is_gather) {
+            count_all_bytes(*half, bytes);
+        }
         if (half && agrees(*half, bytes, columns.cpu_time)) {
             reading.halves.push_back(*half);
         } else {
@@ -294,7 +313,8 @@ Reading read_words(Words words, const NcclTestsColumns& columns, std::int64_t by
     return reading;
 }
 
-void read_numbers(NcclTestsRow& row, const Words& words, const NcclTestsColumns& columns) {
+void read_numbers(NcclTestsRow& row, const Words& words, NcclTestsColumns columns) {
+    columns.is_gather = columns.is_gather || row.redop.empty();
     const std::vector<Cell> cells = cells_of(words);
     Reading reading = read_words(words, columns, row.bytes);
     if (reading.layout.root && !cells.empty()) {
@@ -359,6 +379,13 @@ std::optional<NcclTestsColumns> read_nccl_tests_heading(std::string_view line) {
         return std::nullopt;
     }
     return NcclTestsColumns{.root = has("root"), .cpu_time = has("cputime")};
+}
+
+bool is_part_of_row(std::string_view line) {
+    const Words words = words_of(line);
+    return !words.empty() && std::ranges::all_of(words, [](std::string_view word) {
+        return read_cell(word).has_value();
+    });
 }
 
 std::optional<NcclTestsRow> read_nccl_tests_row(std::string_view line,

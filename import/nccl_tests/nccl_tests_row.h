@@ -52,6 +52,7 @@ struct NcclTestsRow {
 struct NcclTestsColumns {
     std::optional<bool> root = {};  // nothing: no heading was seen
     bool cpu_time = false;          // -C
+    bool is_gather = false;         // of all-gathers or reduce-scatters
     bool operator==(const NcclTestsColumns&) const = default;
 };
 
@@ -62,6 +63,9 @@ std::optional<NcclTestsColumns> read_nccl_tests_heading(std::string_view line);
 // prefixes of launchers and terminals.
 std::optional<NcclTestsRow> read_nccl_tests_row(std::string_view line,
                                                 const NcclTestsColumns& columns);
+
+// Whether the line holds numbers alone, as the rest of a row that was torn.
+bool is_part_of_row(std::string_view line);
 
 // 0 for names that are no element types of nccl-tests.
 std::int64_t nccl_element_bytes(std::string_view dtype);

@@ -191,7 +191,8 @@ void state_caveats(const Replay& replayed, TraceImport& imported) {
     if (!replayed.collectives.empty() && !replayed.same_buckets) {
         add_caveat(scenario,
                    {.text = fmt::format("the simulated {} are not the traced ones",
-                                        replayed.traced.sharded ? "collectives" : "buckets")});
+                                        replayed.traced.sharded ? "collectives" : "buckets"),
+                    .withholds = true});
     }
     state_steps(imported.summary, imported.run->alike().size(), scenario);
     for (const Caveat& caveat : caveats_of(imported.findings, Weakens::scenario)) {

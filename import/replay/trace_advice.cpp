@@ -225,6 +225,11 @@ TraceAdvice advise(const TraceImport& imported, const Scenario& scenario, const 
                        .replay_error = replay.error()};
     const auto poor = replay_caveat(replay.step, replay.traced.step, "the trace");
     advice.withheld = poor && poor->withholds ? poor->text : "";
+    // A total that is right by luck says nothing about other buckets.
+    if (advice.withheld.empty() && !replay.collectives.empty() && !replay.same_buckets) {
+        advice.withheld = fmt::format("the simulated {} are not the traced ones",
+                                      imported.sharding ? "collectives" : "buckets");
+    }
     if (imported.sharding) {
         const ShardedInput input = sharded_input(scenario);
         const Evaluation evaluation = evaluate_sharded(scenario, input);

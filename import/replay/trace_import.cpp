@@ -105,10 +105,20 @@ void report_waits(const TracedRun& run, const StepSummary& summary, Findings& fi
 
 void report_device(const TracedRun& run, const TraceImport& result, Findings& findings) {
     const TracedStep& step = run.first();
-    if (!run.rank().has_device) {
+    if (const std::string& device = run.rank().unread_device;
+        !device.empty() && !run.rank().has_device) {
+        findings
+            .missing("device",
+                     "the trace is of an accelerator, {}, whose kernels are not read: times are "
+                     "the host's alone",
+                     device)
+            .weakens = Weakens::scenario;
+    } else if (!run.rank().has_device) {
         findings.found("device",
                        "no kernels: the host computes (a CPU, or a profile without CUDA "
                        "activities)");
+    }
+    if (!run.rank().has_device) {
         findings.found("waiting",
                        "the host waits for collectives and for other ranks for {:.3f} ms of a step",
                        to_ms(run.typical(&TracedStep::waited)));

@@ -55,8 +55,8 @@ std::size_t likely_end(std::string_view text) {
 
 }  // namespace
 
-JsonObjects::JsonObjects(ByteSource source, std::string key, std::string file)
-    : source_(std::move(source)), key_(std::move(key)), file_(std::move(file)) {}
+JsonObjects::JsonObjects(ByteSource source, std::vector<std::string> keys, std::string file)
+    : source_(std::move(source)), keys_(std::move(keys)), file_(std::move(file)) {}
 
 void JsonObjects::fail(const std::string& got) const {
     throw InputError(file_, "", "JSON objects", got);
@@ -127,7 +127,7 @@ void JsonObjects::begin() {
         ++begin_;
         form_ = Form::list;
     } else {
-        form_ = c == '{' && !key_.empty() && begin_held_list() ? Form::held_list : Form::sequence;
+        form_ = c == '{' && !keys_.empty() && begin_held_list() ? Form::held_list : Form::sequence;
     }
 }
 
@@ -150,7 +150,8 @@ bool JsonObjects::begin_held_list() {
         } else if (c == ',') {
             is_key = false;
         }
-        found = c == '[' && nesting.depth == 2 && is_key && last == key_;
+        found = c == '[' && nesting.depth == 2 && is_key &&
+                std::ranges::find(keys_, last) != keys_.end();
         return found || nesting.depth == 0;
     });
     if (found) {
@@ -184,7 +185,7 @@ std::optional<simdjson::dom::element> JsonObjects::around() {
     }
     simdjson::dom::element object;
     if (parser_.parse(around_).get(object) != simdjson::SUCCESS) {
-        fail(fmt::format("something else around the list of {}", key_));
+        fail(fmt::format("something else around the list of {}", keys_.front()));
     }
     return object;
 }

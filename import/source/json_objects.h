@@ -25,8 +25,8 @@ class JsonObjects {
     static constexpr std::size_t window_bytes = std::size_t{1} << 19;
     static constexpr std::size_t deepest = 100;
 
-    // `key` names the list where an object holds it. `file` is for messages only.
-    JsonObjects(ByteSource source, std::string key, std::string file);
+    // `keys` may name the list where an object holds it. `file` is for messages only.
+    JsonObjects(ByteSource source, std::vector<std::string> keys, std::string file);
 
     // The next objects, valid until more are asked for; nothing at the end. Throws InputError for
     // bytes that are no JSON, end too early, or are nested too deeply.
@@ -55,7 +55,7 @@ class JsonObjects {
     bool parse(std::size_t length);
 
     ByteSource source_;
-    std::string key_;
+    std::vector<std::string> keys_;
     std::string file_;
     // Read but not taken: from begin_ to end_. The byte before begin_ is free, and simdjson may
     // read its padding beyond end_.

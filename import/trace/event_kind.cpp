@@ -88,6 +88,15 @@ Category category_of(std::string_view text) {
     return found == categories.end() ? Category::other : found->second;
 }
 
+std::string_view unread_device(std::string_view category) {
+    for (const std::string_view device : {"mtia", "xpu", "hpu", "npu", "privateuse1"}) {
+        if (category.starts_with(device) && category.substr(device.size()).starts_with('_')) {
+            return device;
+        }
+    }
+    return {};
+}
+
 std::optional<TraceEventKind> kind_of(Category category, std::string_view name) {
     switch (category) {
         case Category::operation:

@@ -43,6 +43,9 @@ enum class Category : std::uint8_t { other, operation, annotation, runtime, kern
 // By Kineto's names of today and those before PyTorch 1.12 ("Operator", "Kernel", "Runtime").
 Category category_of(std::string_view text);
 
+// "mtia" of "mtia_ccp_events": an accelerator whose events are not read; empty: no such category.
+std::string_view unread_device(std::string_view category);
+
 // Nothing for events that tell nothing about training steps.
 std::optional<TraceEventKind> kind_of(Category category, std::string_view name);
 

@@ -364,6 +364,19 @@ std::string_view what_hides_gradients(const ProfilerTrace& trace) {
     return found;
 }
 
+bool has_any(const ProfilerTrace& trace, std::initializer_list<TraceEventKind> kinds) {
+    return std::ranges::any_of(trace.events, [&](const TraceEvent& event) {
+        return std::ranges::find(kinds, event.kind) != kinds.end();
+    });
+}
+
+// Steps of data-parallel training that the profiler recorded in part.
+bool trains(const ProfilerTrace& trace) {
+    using enum TraceEventKind;
+    return has_any(trace, {optimizer}) &&
+           has_any(trace, {collective_call, collective_op, annotation, collective_kernel});
+}
+
 std::string what_is_there(const ProfilerTrace& trace, std::size_t ranges) {
     if (trace.events.empty()) {
         return fmt::format("{} events, none of them of PyTorch's profiler", trace.events_read);
@@ -371,6 +384,15 @@ std::string what_is_there(const ProfilerTrace& trace, std::size_t ranges) {
     if (ranges > 0) {
         if (const std::string_view instead = what_hides_gradients(trace); !instead.empty()) {
             return fmt::format("{} steps in which no gradient became ready: {}", ranges, instead);
+        }
+        if (trains(trace)) {
+            return fmt::format(
+                "{} steps in which no gradient became ready: collectives and an optimizer are "
+                "there, "
+                "but no AccumulateGrad; record the host's operations, too "
+                "(profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA], "
+                "record_shapes=True))",
+                ranges);
         }
         return fmt::format(
             "{} steps in which no gradient became ready (no AccumulateGrad: "

@@ -62,6 +62,7 @@ struct TraceHead {
     std::string device;            // the first one's name
     std::int64_t events_read = 0;  // all of them
     bool has_device = false;       // whether anything ran on one
+    std::string unread_device;     // "mtia": an accelerator whose events are not read; empty: none
     std::vector<TraceNote> notes = {};
     bool operator==(const TraceHead&) const = default;
 };

@@ -31,13 +31,16 @@ struct ShapeFamily {
 std::string_view name_of(const ShapeFamily& family) {
     return family.transformer ? name_of(*family.transformer) : family.other;
 }
-constexpr std::array<ShapeFamily, 7> all_families{{{TransformerFamily::gpt2},
-                                                   {TransformerFamily::bert},
-                                                   {TransformerFamily::llama},
-                                                   {TransformerFamily::cs336},
-                                                   {TransformerFamily::t5},
-                                                   {{}, vit_family},
-                                                   {{}, mlp_family}}};
+constexpr std::array<ShapeFamily, 10> all_families{{{TransformerFamily::gpt2},
+                                                    {TransformerFamily::bert},
+                                                    {TransformerFamily::llama},
+                                                    {TransformerFamily::cs336},
+                                                    {TransformerFamily::t5},
+                                                    {TransformerFamily::neox},
+                                                    {TransformerFamily::falcon},
+                                                    {TransformerFamily::opt},
+                                                    {{}, vit_family},
+                                                    {{}, mlp_family}}};
 
 // The transformer families that have a key; all others refuse it.
 struct FamilyKeys {
@@ -48,12 +51,13 @@ const std::vector<FamilyKeys>& family_keys() {
     using enum TransformerFamily;
     static const std::vector<FamilyKeys> all{
         {{"head_width"}, {llama, t5}},
-        {{"key_value_heads", "attention_bias", "feed_forward_bias", "query_key_value_bias",
-          "experts", "experts_per_token"},
+        {{"key_value_heads"}, {llama, falcon}},
+        {{"attention_bias", "feed_forward_bias", "query_key_value_bias", "norms", "query_key_norm",
+          "fused_projections", "experts", "experts_per_token"},
          {llama}},
         {{"decoder_layers", "relative_buckets", "gated"}, {t5}},
         {{"linear_bias", "norm_bias"}, {gpt2}},
-        {{"tied_embeddings"}, {gpt2, llama, t5}},
+        {{"tied_embeddings"}, {gpt2, llama, t5, neox, falcon, opt}},
         {{"token_types", "bert_head", "labels"}, {bert}},
         {{"hugging_face"}, {gpt2, bert}}};
     return all;
@@ -126,7 +130,8 @@ std::vector<JsonKey<TransformerShape>> variant_keys() {
     using Shape = TransformerShape;
     return {
         {"key_value_heads", target(&Shape::key_value_heads, as::integer(1, most_heads)), "`heads`",
-         "llama: heads of keys and values, each shared by as many heads of queries (grouped-query "
+         "llama, falcon: heads of keys and values, each shared by as many heads of queries "
+         "(grouped-query "
          "attention); divides `heads`"},
         {"head_width", target(&Shape::head_width, as::integer(1, most_hidden)),
          "`hidden` / `heads`", "llama, t5: width of one head"},
@@ -137,6 +142,14 @@ std::vector<JsonKey<TransformerShape>> variant_keys() {
         {"query_key_value_bias", target(&Shape::query_key_value_bias, as::boolean()), "false",
          "llama: the three projections into attention have biases, the one out of it has none "
          "(Qwen2)"},
+        {"norms", target(&Shape::norms, as::one_of<BlockNorms>()), "`before`",
+         "llama: where a block has its norms: `before` attention and feed-forward part, `after` "
+         "both (OLMo 2), or `both` (Gemma 2 and 3)"},
+        {"query_key_norm", target(&Shape::query_key_norm, as::one_of<QueryKeyNorm>()), "`none`",
+         "llama: queries and keys are normalised, each `head` by itself (Qwen3, Gemma 3) or the "
+         "whole `projection` (OLMo 2)"},
+        {"fused_projections", target(&Shape::fused_projections, as::boolean()), "false",
+         "llama: one projection for query, key and value and one for gate and up (Phi-3)"},
         {"experts", target(&Shape::experts, as::integer(1, most_experts)), "none",
          "llama: a mixture of experts in place of each feed-forward part (Mixtral), both this and "
          "the next key. Experts are computed, but their weights are none of the parameters, as "
@@ -151,7 +164,8 @@ std::vector<JsonKey<TransformerShape>> variant_keys() {
         {"gated", target(&Shape::gated, as::boolean()), "false",
          "t5: the feed-forward part is gated, as in version 1.1"},
         {"tied_embeddings", target(&Shape::tied_embeddings, as::boolean()),
-         "llama false, the others true", "gpt2, llama, t5: the head shares the embedding's table"},
+         "llama and neox false, the others true",
+         "gpt2, llama, t5, neox, falcon, opt: the head shares the embedding's table"},
         {"linear_bias", target(&Shape::linear_bias, as::boolean()), "true",
          "gpt2: the projections of attention and feed-forward have biases; nanoGPT with "
          "`bias=False` has neither these nor the next"},
@@ -268,6 +282,9 @@ void check_experts(const JsonObject& object, const TransformerShape& shape) {
         object.at("experts_per_token")
             .fail(fmt::format("a number which times feed_forward ({}) is at most {}",
                               shape.feed_forward, most_feed_forward));
+    }
+    if (shape.experts > 0 && (shape.fused_projections || shape.norms != BlockNorms::before)) {
+        object.at("experts").fail("none beside fused_projections or norms");
     }
     if (shape.experts > 0 && shape.feed_forward_bias) {
         object.at("feed_forward_bias").fail("false beside experts");

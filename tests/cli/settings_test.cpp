@@ -1,6 +1,8 @@
 // Settings to type, and typed settings, as users ask for them.
 #include <algorithm>
 #include <cmath>
+#include <fstream>
+#include <iterator>
 #include <random>
 #include <string>
 #include <utility>
@@ -10,6 +12,7 @@
 
 #include "import/settings/settings_file.h"
 #include "sim/base/error.h"
+#include "sim/base/json.h"
 #include "tests/catch.h"
 #include "tests/cli/process.h"
 #include "tests/shell_line.h"
@@ -130,35 +133,41 @@ TEST_CASE("a cap that torch.compile refuses is no step to predict") {
           2);
 }
 
+// Random values in files of every kind, as their readers get them from Python.
 TEST_CASE("whatever settings hold, they are read or refused") {
-    const std::vector<std::string> seeds{
-        R"({"zero_optimization": {"stage": 2, "overlap_comm": true, "reduce_bucket_size": 5e7}})",
-        R"({"ddp_bucket_cap_mb": 25, "gradient_checkpointing": true, "torch_compile": true})",
-        "pretrain.py --bf16 --overlap-grad-reduce --ddp-bucket-size 40000000 --ddp-num-buckets 3",
-        "Trainer(strategy=DDPStrategy(bucket_cap_mb=25, gradient_as_bucket_view=True))",
-        "m = DistributedDataParallel(m, bucket_cap_mb_list=[1, 4.5], find_unused_parameters=False)",
-        "prepare_model(m, parallel_strategy_kwargs={\"bucket_cap_mb\": 1e3})"};
-    const std::string characters = "()[]{}\"'=,: -._\\\n019etruefalsNoe";
-    std::mt19937 random(20261125);
+    const std::vector<const char*> seeds{
+        R"({"document": {"zero_optimization": {"stage": 2, "overlap_comm": true,
+            "reduce_bucket_size": 5e7}, "bf16": {"enabled": true}}})",
+        R"({"document": {"ddp_bucket_cap_mb": 25, "gradient_checkpointing": true,
+            "torch_compile": true, "fsdp": "full_shard", "fsdp_config": {"version": 2}}})",
+        R"({"document": {"parallelism": {"tensor_parallel_degree": 2}}})",
+        R"({"document": {"distributed_type": "FSDP", "fsdp_config":
+            {"fsdp_sharding_strategy": 4, "fsdp_min_num_params": 1000}}})",
+        R"({"document": {"ddp_bucket_cap_mb": 12.5, "output_dir": "out"}})",
+        R"({"script": [{"name": "DDPStrategy", "line": 1, "positional": [],
+            "spread": [], "arguments": {"bucket_cap_mb": 25, "static_graph": true,
+            "find_unused_parameters": {"expression": "x"}}}]})"};
+    const std::vector<Json> values{nullptr, true, -1, 0, 1e300, 4, "", "auto", "x", "5e8"};
+    std::mt19937 random(20261127);
     const auto below = [&](std::size_t count) {
         return std::uniform_int_distribution<std::size_t>(0, count - 1)(random);
     };
     int read = 0;
     for (int i = 0; i < 4'000; ++i) {
-        std::string text = seeds[below(seeds.size())];
-        for (std::size_t edits = below(6); edits > 0 && !text.empty(); --edits) {
-            const std::size_t at = below(text.size());
-            const std::size_t what = below(3);
-            if (what == 0) {
-                text[at] = characters[below(characters.size())];
-            } else if (what == 1) {
-                text.erase(at, below(8) + 1);
-            } else {
-                text.insert(at, text.substr(below(text.size()), below(12)));
+        Json flat = Json::parse(seeds[below(seeds.size())]).flatten();
+        for (std::size_t edits = below(4); edits > 0; --edits) {
+            const auto at =
+                std::next(flat.begin(), static_cast<std::ptrdiff_t>(below(flat.size())));
+            // Names, lines and expressions are the script's own, and always there.
+            const bool is_free = at.key().starts_with("/document") ||
+                                 (at.key().find("/arguments/") != std::string::npos &&
+                                  !at.key().ends_with("/expression"));
+            if (is_free) {
+                at.value() = values[below(values.size())];
             }
         }
         try {
-            const TypedSettings typed = read_typed_settings(text, "settings");
+            const TypedSettings typed = read_typed_settings(flat.unflatten(), "settings");
             ++read;
             CHECK(std::isfinite(typed.value.value_or(0)));
             CHECK(typed.value.value_or(0) >= 0);
@@ -167,6 +176,67 @@ TEST_CASE("whatever settings hold, they are read or refused") {
         }
     }
     CHECK(read > 400);
+}
+
+// Public files, made anonymous, which are not part of the project.
+TEST_CASE("files that people brought are read as what they are") {
+    const std::string folder = std::string(BUCKETWISE_SCENARIO_DIR) + "/../../shared/cases/";
+    if (!std::ifstream(folder + "settings/nanogpt_ddp.py")) {
+        WARN("skipped: no shared/cases beside the project");
+        return;
+    }
+    struct Case {
+        std::string file;
+        std::vector<std::string> says;
+    };
+    const std::vector<Case> cases{
+        {"settings/accelerate_fsdp.yaml", {"accelerate, FSDP1", "a group for each BertLayer"}},
+        {"settings/alpaca_cmd.sh", {"FSDP1", "each LlamaDecoderLayer", "4 micro-steps"}},
+        {"settings/ddp_alias_cap.py", {"pytorch_ddp, bucket_cap_mb 128"}},
+        {"settings/ddp_args_cap.py", {"comes from args.bucket_cap_mb", "--value"}},
+        {"settings/ddp_commented.py", {"left at its default", "views of their buckets"}},
+        {"settings/ddp_wildcard_old.py", {"bucket_cap_mb 32", "static_graph: buckets are"}},
+        {"settings/ds6685_trailing_comma.json", {"zero1, reduce_bucket_size 536870912"}},
+        {"settings/ds_hf_zero2_offload.json", {"size 200000000", "offload_optimizer"}},
+        {"settings/ds_hjson_comments.json", {"deepspeed_zero2, reduce_bucket_size 500000000"}},
+        {"settings/ds_zero3_auto.json", {"deepspeed_zero3", "\"auto\" is filled in"}},
+        {"settings/lightning_obj.py", {"lightning, bucket_cap_mb left", "static_graph"}},
+        {"settings/megatron_llama_ali.sh", {"OverlappedDistributedOptimizer", "2e8 elements"}},
+        {"settings/megatron_tp8pp4.sh", {"about 1/32 of the model"}},
+        {"settings/nanogpt_ddp.py", {"pytorch_ddp", "compiled in line 5"}},
+        {"settings/ta_fsdp.json", {"FSDP1", "a group for each LlamaDecoderLayer"}},
+        {"settings/ta_fsdp_script.py", {"FSDP1", "gradient_checkpointing"}},
+        {"settings/torchtitan_llama3_8b.toml", {"torchtitan, FSDP2", "reduced as float32"}},
+        {"reports/set_hook.py", {"bucket_cap_mb 100", "bf16_compress_hook"}},
+        {"reports/set_m_torchfsdp2.sh", {"FSDP2 (--use-torch-fsdp2)"}}};
+    for (const Case& one : cases) {
+        const auto outcome = asked("settings check " + folder + one.file);
+        CAPTURE(one.file, outcome.output);
+        CHECK(outcome.exit_code == 0);
+        for (const std::string& part : one.says) {
+            CAPTURE(part);
+            CHECK(outcome_says(outcome, part));
+        }
+    }
+}
+
+TEST_CASE("settings that shard are compared with the best sharding; a missing cap is asked for") {
+    const TestFolder folder;
+    write_file(folder.file("fsdp.json"),
+               R"({"output_dir": "out", "fsdp": "full_shard auto_wrap", "bf16": true})");
+    write_file(folder.file("train.py"), "m = DistributedDataParallel(m, bucket_cap_mb=a.cap)\n");
+    const auto fsdp = nlohmann::json::parse(
+        asked("settings check '" + folder.file("fsdp.json") + "' " + resnet_on_8 + " --json -",
+              "2>/dev/null")
+            .output);
+    CHECK(fsdp["sharding"]["parameter_dtype"] == "bfloat16");
+    CHECK(fsdp["checked"]["cost"] >= 0.0);
+    CHECK(fsdp["checked"]["step_ms"] >= fsdp["checked"]["best"]["step_ms"]);
+    const std::string script = "settings check '" + folder.file("train.py") + "' ";
+    CHECK(outcome_says(asked(script), "give it with --value"));
+    CHECK(outcome_says(asked(script + "--value 50"), "bucket_cap_mb 50"));
+    CHECK(asked(script + "--value no").exit_code == 2);
+    CHECK(asked("settings check '" + folder.file("fsdp.json") + "' --value 50").exit_code == 2);
 }
 
 }  // namespace

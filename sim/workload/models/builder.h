@@ -457,6 +457,9 @@ Model make_gpt2(std::string name, const TransformerShape& shape, const ModelInpu
 Model make_bert(std::string name, const TransformerShape& shape, const ModelInput& input);
 Model make_llama(std::string name, const TransformerShape& shape, const ModelInput& input);
 Model make_t5(std::string name, const TransformerShape& shape, const ModelInput& input);
+Model make_neox(std::string name, const TransformerShape& shape, const ModelInput& input);
+Model make_falcon(std::string name, const TransformerShape& shape, const ModelInput& input);
+Model make_opt(std::string name, const TransformerShape& shape, const ModelInput& input);
 Model make_vit(std::string name, const VitShape& shape, const ModelInput& input);
 Model make_resnet(std::string name, const ResNetShape& shape, const ModelInput& input);
 Model make_vgg16(std::string name, const ModelInput& input);

@@ -124,8 +124,9 @@ Model make_transformer(std::string name, const TransformerShape& shape, const Mo
               "heads divides hidden");
     invariant(shape.query_width() % shape.key_value_width() == 0,
               "heads of keys and values divide heads");
-    constexpr std::array by_family{models::make_gpt2, models::make_bert, models::make_llama,
-                                   models::make_llama, models::make_t5};
+    constexpr std::array by_family{models::make_gpt2,   models::make_bert, models::make_llama,
+                                   models::make_llama,  models::make_t5,   models::make_neox,
+                                   models::make_falcon, models::make_opt};
     static_assert(by_family.size() == every<Family>.size());
     return by_family[static_cast<std::size_t>(shape.family)](std::move(name), shape, input);
 }

@@ -9,10 +9,24 @@
 
 namespace bucketwise {
 
-enum class TransformerFamily : std::uint8_t { gpt2, bert, llama, cs336, t5 };
+enum class TransformerFamily : std::uint8_t { gpt2, bert, llama, cs336, t5, neox, falcon, opt };
 
 template <>
-inline constexpr auto names_of<TransformerFamily> = names("gpt2", "bert", "llama", "cs336", "t5");
+inline constexpr auto names_of<TransformerFamily> = names("gpt2", "bert", "llama", "cs336", "t5",
+                                                          "neox", "falcon", "opt");
+
+// Where a block of llama has its norms: before attention and feed-forward part, after both (OLMo 2)
+// or before and after (Gemma 2 and 3).
+enum class BlockNorms : std::uint8_t { before, after, both };
+
+template <>
+inline constexpr auto names_of<BlockNorms> = names("before", "after", "both");
+
+// llama: RMS norms of queries and keys, of each head (Qwen3, Gemma 3) or over all heads (OLMo 2).
+enum class QueryKeyNorm : std::uint8_t { none, head, projection };
+
+template <>
+inline constexpr auto names_of<QueryKeyNorm> = names("none", "head", "projection");
 
 // The part after BERT's encoder.
 enum class BertHead : std::uint8_t {
@@ -62,6 +76,9 @@ struct TransformerShape {
     bool attention_bias = false;        // llama: of the four projections
     bool feed_forward_bias = false;     // llama: of gate, up and down
     bool query_key_value_bias = false;  // llama: of three projections, not of the output's (Qwen2)
+    BlockNorms norms = BlockNorms::before;             // llama
+    QueryKeyNorm query_key_norm = QueryKeyNorm::none;  // llama
+    bool fused_projections = false;  // llama: one for query, key and value, one for gate and up
     // llama: a mixture of experts in place of each feed-forward part; every token goes through some
     // of them (Mixtral). Their weights are not among the parameters: expert parallelism reduces
     // them among fewer ranks. 0: none.
@@ -92,8 +109,9 @@ struct TransformerShape {
         return (key_value_heads > 0 ? key_value_heads : heads) * width_of_head();
     }
     [[nodiscard]] bool is_tied() const {
-        return tied_embeddings.value_or(family == TransformerFamily::gpt2 ||
-                                        family == TransformerFamily::t5);
+        using enum TransformerFamily;
+        return tied_embeddings.value_or(family == gpt2 || family == t5 || family == falcon ||
+                                        family == opt);
     }
 };
 

@@ -1,4 +1,4 @@
-// One block with choices writes GPT-2, BERT, Llama, CS336's model, T5 and vision transformers.
+// One block with choices writes all transformers.
 // Names and order are those of the published modules.
 #pragma once
 
@@ -24,6 +24,11 @@ struct BlockNames {
     const char* multiply = "";  // gate by up
     const char* down = "";
     const char* feed_forward_sum = "";
+    // Before the sums, where there are any.
+    const char* attention_result_norm = "";
+    const char* feed_forward_result_norm = "";
+    // Gate and up in one, where `fused`: up is then what is left of it.
+    bool fused_gate = false;
 };
 inline constexpr const char* router = "block_sparse_moe.gate";
 
@@ -47,8 +52,10 @@ struct Block {
     bool sums_from_first = true;
     bool causal = false;
     bool rotary = false;
-    bool written_out = false;  // Attention::written_out
-    bool distances = false;    // T5: looks up a number for each distance and head
+    bool written_out = false;   // Attention::written_out
+    bool output_first = false;  // the projection out of attention is registered first (Phi-3)
+    QueryKeyNorm query_key_norm = QueryKeyNorm::none;
+    bool distances = false;  // T5: looks up a number for each distance and head
     Traffic traffic = activation;
 };
 
@@ -74,25 +81,34 @@ class Transformer : public ModelBuilder {
 
     void blocks(const std::string& prefix, const Block& block) {
         for (std::int64_t i = 0; i < shape_.layers; ++i) {
-            const std::string layer = prefix + std::to_string(i) + ".";
-            if (block.linears_first) {
-                register_attention(layer, block);
-                register_feed_forward(layer, block);
-            }
-            add_attention(layer, block);
-            if (shape_.experts > 0) {
-                add_experts(layer, block);
-            } else {
-                add_feed_forward(layer, block);
-            }
+            add_block(prefix + std::to_string(i) + ".", block);
+        }
+    }
+
+    void add_block(const std::string& layer, const Block& block) {
+        if (block.linears_first) {
+            register_attention(layer, block);
+            register_feed_forward(layer, block);
+        }
+        add_attention(layer, block);
+        if (shape_.experts > 0) {
+            add_experts(layer, block);
+        } else {
+            add_feed_forward(layer, block);
         }
     }
 
     void register_attention(const std::string& layer, const Block& block) {
+        if (block.output_first) {
+            register_linear(layer + block.names.output, output_layer(block));
+        }
         for (std::size_t i = 0; i < inputs_of(block); ++i) {
             register_linear(layer + block.names.inputs[i], input_layer(block, i));
         }
         register_linear(layer + block.names.output, output_layer(block));
+        for (std::size_t i = 0; i < 2 && block.query_key_norm != QueryKeyNorm::none; ++i) {
+            parameter(layer + query_key_norms.at(i) + ".weight", {query_key_shape(block, i).width});
+        }
         if (block.distances) {
             parameter(layer + block.names.attention + ".relative_attention_bias.weight",
                       {shape_.relative_buckets, shape_.heads});
@@ -106,18 +122,20 @@ class Transformer : public ModelBuilder {
             return;
         }
         if (is_gated(block)) {
-            register_linear(layer + names.gate, expansion(block));
+            register_linear(layer + names.gate, gate_layer(block));
         }
         if (block.down_before_up) {
             register_linear(layer + names.down, contraction(block));
         }
-        register_linear(layer + names.up, expansion(block));
+        if (!names.fused_gate) {
+            register_linear(layer + names.up, expansion(block));
+        }
         register_linear(layer + names.down, contraction(block));
     }
 
     void add_attention(const std::string& layer, const Block& block) {
         const BlockNames& names = block.names;
-        if (!block.norm_last) {
+        if (!block.norm_last && *names.attention_norm != '\0') {
             norm(layer + names.attention_norm, block.norm, tokens_, shape_.hidden);
         }
         const std::size_t inputs = inputs_of(block);
@@ -125,6 +143,10 @@ class Transformer : public ModelBuilder {
             linear(layer + names.inputs[i], input_layer(block, i));
             if (block.sums_from_first ? i + 1 < inputs : i > 0) {
                 add_fork(elements_);
+            }
+            if (block.query_key_norm != QueryKeyNorm::none && i < 2) {
+                const NormShape normed = query_key_shape(block, i);
+                norm(layer + query_key_norms.at(i), Norm::rms, normed.rows, normed.width);
             }
         }
         const std::string name = layer + names.attention;
@@ -146,6 +168,7 @@ class Transformer : public ModelBuilder {
                          .dropout = block.dropout,
                          .written_out = block.written_out});
         linear(layer + names.output, output_layer(block));
+        normalise_result(layer, names.attention_result_norm, block);
         join_shortcut(layer + names.attention_sum, layer + names.attention_norm, block);
     }
 
@@ -153,22 +176,25 @@ class Transformer : public ModelBuilder {
     void add_feed_forward(const std::string& layer, const Block& block) {
         const BlockNames& names = block.names;
         const std::int64_t inner = tokens_ * shape_.feed_forward;
-        if (!block.norm_last) {
+        if (!block.norm_last && *names.feed_forward_norm != '\0') {
             norm(layer + names.feed_forward_norm, block.norm, tokens_, shape_.hidden);
         }
-        linear(layer + (is_gated(block) ? names.gate : names.up), expansion(block));
-        if (is_gated(block)) {
+        linear(layer + (is_gated(block) ? names.gate : names.up), gate_layer(block));
+        if (is_gated(block) && !names.fused_gate) {
             add_fork(elements_);
         }
         elementwise(layer + names.activation, inner, block.traffic);
         if (is_gated(block)) {
-            linear(layer + names.up, expansion(block));
+            if (!names.fused_gate) {
+                linear(layer + names.up, expansion(block));
+            }
             elementwise(layer + names.multiply, inner, multiplication);
         }
         if (block.inner_dropout) {
             dropout(inner);
         }
         linear(layer + names.down, contraction(block));
+        normalise_result(layer, names.feed_forward_result_norm, block);
         join_shortcut(layer + names.feed_forward_sum, layer + names.feed_forward_norm, block);
     }
 
@@ -184,6 +210,28 @@ class Transformer : public ModelBuilder {
     }
 
   private:
+    static constexpr std::array query_key_norms{"self_attn.q_norm", "self_attn.k_norm"};
+    struct NormShape {
+        std::int64_t rows = 0;
+        std::int64_t width = 0;
+    };
+    // The norm of queries (0) or keys.
+    [[nodiscard]] NormShape query_key_shape(const Block& block, std::size_t index) const {
+        const std::int64_t width = index == 0 ? shape_.query_width() : shape_.key_value_width();
+        const std::int64_t head = shape_.width_of_head();
+        return block.query_key_norm == QueryKeyNorm::head ? NormShape{tokens_ * width / head, head}
+                                                          : NormShape{tokens_, width};
+    }
+    void normalise_result(const std::string& layer, const char* name, const Block& block) {
+        if (*name != '\0') {
+            norm(layer + name, block.norm, tokens_, shape_.hidden);
+        }
+    }
+    [[nodiscard]] Linear gate_layer(const Block& block) const {
+        Linear gate = expansion(block);
+        gate.out *= block.names.fused_gate ? 2 : 1;
+        return gate;
+    }
     static bool is_gated(const Block& block) { return *block.names.gate != '\0'; }
     static std::size_t inputs_of(const Block& block) {
         return block.names.inputs.back() == nullptr ? 1 : block.names.inputs.size();
@@ -191,7 +239,7 @@ class Transformer : public ModelBuilder {
     [[nodiscard]] Linear input_layer(const Block& block, std::size_t index) const {
         return {.rows = tokens_,
                 .in = shape_.hidden,
-                .out = inputs_of(block) == 1 ? 3 * shape_.query_width()
+                .out = inputs_of(block) == 1 ? shape_.query_width() + 2 * shape_.key_value_width()
                        : index == 0          ? shape_.query_width()
                                              : shape_.key_value_width(),
                 .bias = block.input_bias,

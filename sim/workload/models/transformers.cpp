@@ -18,6 +18,10 @@ constexpr BlockNames llama_names{
     "self_attn", "self_attn.o_proj", "self_attn.add",
     "post_attention_layernorm", "mlp.gate_proj", "mlp.up_proj", "mlp.gate_proj.silu",
     "mlp.up_proj.multiply", "mlp.down_proj", "mlp.down_proj.add"};
+constexpr BlockNames phi3_names{
+    "input_layernorm", {"self_attn.qkv_proj"}, "self_attn", "self_attn.o_proj", "self_attn.add",
+    "post_attention_layernorm", "mlp.gate_up_proj", "mlp.gate_up_proj", "mlp.gate_up_proj.silu",
+    "mlp.gate_up_proj.multiply", "mlp.down_proj", "mlp.down_proj.add", "", "", true};
 constexpr BlockNames cs336_names{
     "ln1", {"attn.q_proj", "attn.k_proj", "attn.v_proj"}, "attn", "attn.output_proj", "attn.add",
     "ln2", "ffn.w1", "ffn.w3", "ffn.w1.silu", "ffn.w3.multiply", "ffn.w2", "ffn.w2.add"};
@@ -34,6 +38,18 @@ constexpr BlockNames t5_gated_names{
     "", {}, "", "", "",
     "layer_norm", "DenseReluDense.wi_0", "DenseReluDense.wi_1", "DenseReluDense.act",
     "DenseReluDense.multiply", "DenseReluDense.wo", "add"};
+constexpr BlockNames neox_names{
+    "input_layernorm", {"attention.query_key_value"}, "attention", "attention.dense",
+    "attention.add", "post_attention_layernorm", "", "mlp.dense_h_to_4h", "mlp.act", "",
+    "mlp.dense_4h_to_h", "mlp.add"};
+constexpr BlockNames falcon_names{
+    "input_layernorm", {"self_attention.query_key_value"}, "self_attention",
+    "self_attention.dense", "self_attention.add", "", "", "mlp.dense_h_to_4h", "mlp.act", "",
+    "mlp.dense_4h_to_h", "mlp.add"};
+constexpr BlockNames opt_names{
+    "self_attn_layer_norm", {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"},
+    "self_attn", "self_attn.out_proj", "self_attn.add", "final_layer_norm", "", "fc1", "fc1.relu",
+    "", "fc2", "fc2.add"};
 constexpr BlockNames torchvision_names{
     "ln_1", {"self_attention.in_proj"}, "self_attention", "self_attention.out_proj",
     "self_attention.add",
@@ -45,6 +61,19 @@ constexpr BlockNames vit_names{
     "layernorm_after", "", "intermediate.dense", "intermediate.act", "", "output.dense",
     "output.add"};
 // clang-format on
+
+// Norms of Llama's variants.
+BlockNames llama_names_of(const TransformerShape& shape) {
+    BlockNames names = shape.fused_projections ? phi3_names : llama_names;
+    if (shape.norms != BlockNorms::before) {
+        const bool both = shape.norms == BlockNorms::both;
+        names.attention_norm = both ? "input_layernorm" : "";
+        names.attention_result_norm = "post_attention_layernorm";
+        names.feed_forward_norm = both ? "pre_feedforward_layernorm" : "";
+        names.feed_forward_result_norm = "post_feedforward_layernorm";
+    }
+    return names;
+}
 
 // --- BERT ---
 
@@ -197,10 +226,11 @@ Model make_bert(std::string name, const TransformerShape& shape, const ModelInpu
 
 // The Llama architecture: pre-norm with RMS norms, rotary positions, SwiGLU, no biases, embedding
 // and head untied unless the shape says otherwise. Qwen2's three projections into attention have
-// biases. Mixtral's feed-forward parts are experts behind a router; the router's parameter is the
-// only one of theirs that all ranks share. CS336's model has the same block under the names and in
-// the order of its reference implementation: SwiGLU is w2(silu(w1(x)) * w3(x)), and softmax, SiLU
-// and loss are written out in single operations.
+// biases; Qwen3, Gemma 2 and 3, OLMo 2 and Phi-3 differ by norms and fused projections. Mixtral's
+// feed-forward parts are experts behind a router; the router's parameter is the only one of theirs
+// that all ranks share. CS336's model has the same block under the names and in the order of its
+// reference implementation: SwiGLU is w2(silu(w1(x)) * w3(x)), and softmax, SiLU and loss are
+// written out in single operations.
 //
 // Where queries share keys and values, these are taken to be repeated for each query before the
 // products, as in eager attention. The copy itself is left out.
@@ -210,7 +240,7 @@ Model make_llama(std::string name, const TransformerShape& shape, const ModelInp
     Transformer llama(std::move(name), shape, input);
     llama.token_embedding(table, shape.is_tied());
     llama.blocks(cs336 ? "layers." : "model.layers.",
-                 {.names = cs336 ? cs336_names : llama_names,
+                 {.names = cs336 ? cs336_names : llama_names_of(shape),
                   .norm = Norm::rms,
                   .linears_first = true,
                   .down_before_up = cs336,
@@ -220,6 +250,8 @@ Model make_llama(std::string name, const TransformerShape& shape, const ModelInp
                   .causal = true,
                   .rotary = true,
                   .written_out = cs336,
+                  .output_first = shape.fused_projections,
+                  .query_key_norm = shape.query_key_norm,
                   .traffic = cs336 ? silu_written_out : activation});
     llama.norm(cs336 ? "ln_final" : "model.norm", Norm::rms, llama.tokens(), shape.hidden);
     return std::move(llama).with_head(table + ".weight",
@@ -241,6 +273,72 @@ Model make_t5(std::string name, const TransformerShape& shape, const ModelInput&
         t5.elementwise("scale", t5.elements(), scale);
     }
     return std::move(t5).with_head(shared_table, cross_entropy);
+}
+
+// Hugging Face's GPTNeoXForCausalLM (Pythia): attention and feed-forward part read the same sum,
+// each behind a norm of its own, which are registered first; rotary positions.
+Model make_neox(std::string name, const TransformerShape& shape, const ModelInput& input) {
+    Transformer neox(std::move(name), shape, input);
+    neox.token_embedding("gpt_neox.embed_in", shape.is_tied());
+    for (std::int64_t i = 0; i < shape.layers; ++i) {
+        const std::string layer = "gpt_neox.layers." + std::to_string(i) + ".";
+        for (const char* norm : {"input_layernorm", "post_attention_layernorm"}) {
+            neox.parameter(layer + norm + ".weight", {shape.hidden});
+            neox.parameter(layer + norm + ".bias", {shape.hidden});
+        }
+        neox.add_block(layer, {.names = neox_names, .causal = true, .rotary = true});
+    }
+    neox.norm("gpt_neox.final_layer_norm", Norm::layer, neox.tokens(), shape.hidden);
+    return std::move(neox).with_head("gpt_neox.embed_in.weight", cross_entropy);
+}
+
+// Hugging Face's FalconForCausalLM as Falcon 7B has it: attention and feed-forward part read one
+// norm; one head of keys and values for all queries unless the shape says otherwise; no biases.
+Model make_falcon(std::string name, const TransformerShape& shape, const ModelInput& input) {
+    Transformer falcon(std::move(name), shape, input);
+    falcon.token_embedding("transformer.word_embeddings", shape.is_tied());
+    falcon.blocks("transformer.h.", {.names = falcon_names,
+                                     .linears_first = true,
+                                     .input_bias = false,
+                                     .output_bias = false,
+                                     .feed_forward_bias = false,
+                                     .causal = true,
+                                     .rotary = true});
+    falcon.norm("transformer.ln_f", Norm::layer, falcon.tokens(), shape.hidden);
+    return std::move(falcon).with_head("transformer.word_embeddings.weight", cross_entropy);
+}
+
+// Hugging Face's OPTForCausalLM: pre-norm, learned positions (two more than the longest sequence),
+// the last norm registered before the layers, and key and value before query.
+Model make_opt(std::string name, const TransformerShape& shape, const ModelInput& input) {
+    constexpr std::int64_t before_positions = 2;
+    TransformerShape positions = shape;
+    positions.context += before_positions;
+    const auto registers = [&](Transformer& opt, const std::string& module) {
+        opt.parameter(module + ".weight", {shape.hidden});
+        opt.parameter(module + ".bias", {shape.hidden});
+    };
+    Transformer opt(std::move(name), shape, input);
+    opt.token_embedding("model.decoder.embed_tokens", shape.is_tied());
+    opt.add_position_embedding("model.decoder.embed_positions", positions, input);
+    registers(opt, "model.decoder.final_layer_norm");
+    for (std::int64_t i = 0; i < shape.layers; ++i) {
+        const std::string layer = "model.decoder.layers." + std::to_string(i) + ".";
+        for (const char* projection : {"k_proj", "v_proj", "q_proj", "out_proj"}) {
+            const std::string module = layer + "self_attn." + projection;
+            opt.parameter(module + ".weight", {shape.hidden, shape.hidden});
+            opt.parameter(module + ".bias", {shape.hidden});
+        }
+        registers(opt, layer + "self_attn_layer_norm");
+        opt.parameter(layer + "fc1.weight", {shape.feed_forward, shape.hidden});
+        opt.parameter(layer + "fc1.bias", {shape.feed_forward});
+        opt.parameter(layer + "fc2.weight", {shape.hidden, shape.feed_forward});
+        opt.parameter(layer + "fc2.bias", {shape.hidden});
+        registers(opt, layer + "final_layer_norm");
+        opt.add_block(layer, {.names = opt_names, .dropout = true, .causal = true});
+    }
+    opt.norm("model.decoder.final_layer_norm", Norm::layer, opt.tokens(), shape.hidden);
+    return std::move(opt).with_head("model.decoder.embed_tokens.weight", cross_entropy);
 }
 
 // torchvision.models.vision_transformer, and Hugging Face's ViTForImageClassification: a

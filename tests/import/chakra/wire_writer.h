@@ -50,6 +50,7 @@ class WrittenMessage {
 
 // Fields of Chakra's messages.
 constexpr std::uint32_t node_id = 1;
+constexpr std::uint32_t node_control_dependencies = 4;
 constexpr std::uint32_t node_name = 2;
 constexpr std::uint32_t node_type = 3;
 constexpr std::uint32_t node_data_dependencies = 5;

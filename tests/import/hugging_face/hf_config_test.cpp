@@ -1,13 +1,16 @@
 #include "import/hugging_face/hf_config.h"
 
 #include <cstdint>
+#include <fstream>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include <nlohmann/json.hpp>
 
 #include "sim/base/error.h"
 #include "sim/base/json_input.h"
+#include "sim/scenario/model_input.h"
 #include "tests/catch.h"
 
 namespace bucketwise {
@@ -261,6 +264,69 @@ TEST_CASE("Parameters of Llama's variants stand in PyTorch's order", "[import]")
     CHECK(model.parameters[1].shape == std::vector<std::int64_t>{128, 64});
     CHECK(model.parameters[3].shape == std::vector<std::int64_t>{64, 64});
     CHECK(model.parameters[7].shape == std::vector<std::int64_t>{64, 128});
+}
+
+// Recorded by tests/frameworks/record_hf_parameters.py.
+TEST_CASE("Small models have the parameters of Hugging Face's own, in its order", "[import]") {
+    std::ifstream in(std::string(BUCKETWISE_TEST_DATA_DIR) + "/frameworks/hf_parameters.json");
+    REQUIRE(in);
+    const Json file = Json::parse(in);
+    REQUIRE(file["cases"].size() == 10);
+    for (const Json& one : file["cases"]) {
+        CAPTURE(one["config"]["architectures"]);
+        Json parameters = Json::array();
+        for (const Parameter& parameter : model_of_config(one["config"]).parameters) {
+            parameters.push_back(Json::array({parameter.name, parameter.shape}));
+        }
+        CHECK(parameters == one["parameters"]);
+        // Each shape survives as the key `model` of a scenario.
+        const HfModel model = read_hf_config(one["config"], "config.json");
+        const Json written = shape_json(model.shape);
+        const ModelChoice again = read_model({&written, "scenario.json", "/workload/model"});
+        CHECK(std::get<TransformerShape>(again) == *model.transformer());
+    }
+}
+
+TEST_CASE("Llama's variants, Falcon and mT5 have as many parameters as published", "[import]") {
+    const auto variant = [](const char* type, const char* architecture, const LlamaSizes& sizes,
+                            const Json& more) {
+        Json config = llama_config(sizes);
+        config["model_type"] = type;
+        config["architectures"] = {architecture};
+        config.update(more);
+        return config;
+    };
+    CHECK(parameters_of(variant("qwen3", "Qwen3ForCausalLM", {28, 1024, 3072, 16, 8, 151936, true},
+                                {{"head_dim", 128}})) == 596'049'920);
+    CHECK(parameters_of(variant("qwen3", "Qwen3ForCausalLM", {36, 4096, 12288, 32, 8, 151936},
+                                {{"head_dim", 128}})) == 8'190'735'360);
+    CHECK(parameters_of(variant("gemma2", "Gemma2ForCausalLM", {26, 2304, 9216, 8, 4, 256000, true},
+                                {{"head_dim", 256}})) == 2'614'341'888);
+    CHECK(parameters_of(variant("olmo2", "Olmo2ForCausalLM", {16, 2048, 8192, 16, 16, 100352},
+                                Json::object())) == 1'484'916'736);
+    CHECK(parameters_of(variant("phi3", "Phi3ForCausalLM", {32, 3072, 8192, 32, 32, 32064},
+                                {{"sliding_window", 2047}})) == 3'821'079'552);
+    CHECK(parameters_of({{"model_type", "falcon"},
+                         {"architectures", {"FalconForCausalLM"}},
+                         {"hidden_size", 4544},
+                         {"num_hidden_layers", 32},
+                         {"num_attention_heads", 71},
+                         {"vocab_size", 65024},
+                         {"multi_query", true},
+                         {"parallel_attn", true},
+                         {"bias", false},
+                         {"alibi", false}}) == 6'921'720'704);
+    Json mt5 = t5_config({8, 512, 1024, 6, false});
+    mt5.update({{"model_type", "mt5"},
+                {"architectures", {"MT5ForConditionalGeneration"}},
+                {"vocab_size", 250112}});
+    CHECK(parameters_of(mt5) == 300'176'768);
+    // The first configurations of Llama: another spelling, another key.
+    Json first = llama_config({32, 4096, 11008, 32, 32, 32000});
+    first["architectures"] = {"LLaMAForCausalLM"};
+    first["max_sequence_length"] = 2048;
+    first.erase("max_position_embeddings");
+    CHECK(parameters_of(first) == 6'738'415'616);
 }
 
 TEST_CASE("Of Qwen2's four projections of attention three have biases", "[import]") {

@@ -167,6 +167,55 @@ TEST_CASE("A tag of mpirun within a row, or within a number, is taken out", "[im
     CHECK(log.runs[0].rows.back().halves.size() == 2);
 }
 
+TEST_CASE("Pieces of a row behind [0], and on lines of their own, are put together", "[import]") {
+    const std::string heading =
+        "[0] # nThread 1 nGpus 1 minBytes 8\n[0] #  Rank  0 Pid 7 on a "
+        "device  0 [0x0c] H100\nb:7:8 [0] NCCL INFO comm nRanks 24\n";
+    // 512 KiB in 366.5 us is 1.43 GB/s, and 2 * 23 / 24 of that on the bus.
+    const std::string sizes = "      524288        131072     float     sum      -1";
+    const std::string halves[] = {"     366.5    1.43    2.74      0",
+                                  "     340.8    1.54    2.95      0"};
+    for (const std::string& row : {"[0]" + sizes + "[0]" + halves[0] + "[0]" + halves[1] + "\n",
+                                   "[0]" + sizes + "\n[0]" + halves[0] + "[0]" + halves[1] + "\n",
+                                   "[0]" + sizes + "[0]" + halves[0] + "\n[0]" + halves[1] + "\n",
+                                   "[0]" + sizes + "\n[0]" + halves[0] +
+                                       "\nb:7:8 [0] NCCL INFO x\n[0]" + halves[1] + "\n"}) {
+        CAPTURE(row);
+        check_times(imported(heading + row), {{524288, 366.5, 340.8}}, 24);
+    }
+    // Numbers after a whole row are no part of it.
+    CHECK(imported(heading + "[0]" + sizes + halves[0] + halves[1] + "\n[0] 1 2 3\n")
+              .all_reduces.size() == 1);
+}
+
+TEST_CASE("Before 2.10 an all-gather's algbw was its busbw, and the time counts", "[import]") {
+    // 64 KiB in 16.57 us are 3.955 GB/s on 2 ranks: half came from the other rank.
+    const std::string old =
+        "./all_gather_perf -b 8 -e 128M -f 2 -g 2\n# nThread 1 nGpus 2 minBytes 8\n"
+        "       65536          8192   float    16.57    1.98    1.98  0e+00    13.83    2.37    "
+        "2.37  0e+00\n"
+        "    67108864       8388608   float   1568.3   21.40   21.40  0e+00   1560.9   21.50   "
+        "21.50  0e+00\n";
+    const ImportedNcclTests got = imported(old);
+    REQUIRE(got.collectives.size() == 2);
+    CHECK(got.environment.transport.ranks == 2);
+    CHECK(got.collectives[1].kind == CollectiveKind::all_gather);
+    CHECK(got.collectives[0].measured.samples_us == std::vector<double>{16.57, 13.83});
+    // An all-reduce whose algbw is too small is torn, as before.
+    CHECK(
+        contains(refusal("# all_reduce_perf\n       65536         16384   float   sum    16.57    "
+                         "1.98    1.98  0e+00\n"),
+                 "1 row torn"));
+}
+
+TEST_CASE("Ranks that each ran alone are told how to run together", "[import]") {
+    CHECK(
+        contains(refusal("# nThread 1 nGpus 1 minBytes 8\n#   Rank  0 Pid 7 on a device  0 [0] "
+                         "V100\n  1310720   327680   float   sum   3364.7  0.39    0.00  0e+00\n"),
+                 "got only 1 all-reduce on one rank; each process saw one rank: start it with "
+                 "-g 2 or more, or under mpirun from a build with MPI=1"));
+}
+
 TEST_CASE("NCCL's lines between rows are passed over, and tell ranks and nodes", "[import]") {
     // A table of two small sizes, whose busbw tells nothing.
     const std::vector<LoggedTimes> small{{8, 20, 19}, {16, 20.5, 19.5}};

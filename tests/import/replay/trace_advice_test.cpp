@@ -46,6 +46,22 @@ TEST_CASE("a step that waits for launches is bound by them, and says what fewer 
     CHECK(to_us(left) < 9 * 10 + 8 * 4 + 200);
 }
 
+TEST_CASE("advice is withheld where the simulated buckets are not the traced ones", "[advice]") {
+    TraceImport imported = import_of({});
+    imported.scenario["sync"].erase("bucket_cap_mib_list");
+    imported.scenario["sync"]["bucket_cap_mib"] = 0.001;
+    const Scenario scenario = connect(imported, {}, no_file);
+    Replay replayed = replay(imported, scenario);
+    replayed.step = replayed.traced.step;  // right by luck
+    REQUIRE_FALSE(replayed.same_buckets);
+    const TraceAdvice advice = advise(imported, scenario, replayed);
+    CHECK(advice.savings.empty());
+    CHECK(contains(verdict_text(advice),
+                   "Do not rely on this: the simulated buckets are not the traced ones"));
+    state_caveats(replayed, imported);
+    CHECK(contains(imported.scenario.dump(), "the simulated buckets are not the traced ones"));
+}
+
 TEST_CASE("a step whose all-reduces stick out is bound by them, and says which bucket",
           "[advice]") {
     TraceShape shape;

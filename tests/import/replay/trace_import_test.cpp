@@ -687,6 +687,19 @@ TEST_CASE("where only a host computes, its times are the operations'", "[kineto]
     CHECK(imported.all_reduces[0].wire_us == std::vector<double>{100});
 }
 
+TEST_CASE("an accelerator whose kernels are not read is named", "[kineto]") {
+    Json document = SyntheticTrace({.device = false}).document();
+    document["traceEvents"].push_back({{"ph", "X"},
+                                       {"cat", "mtia_ccp_events"},
+                                       {"name", "kernel"},
+                                       {"pid", 0},
+                                       {"tid", 7},
+                                       {"ts", 1},
+                                       {"dur", 1}});
+    const TraceImport imported = import_trace({rank_of_text(document.dump())}, {});
+    CHECK(says(imported, FindingKind::missing, "device", "an accelerator, mtia, whose kernels"));
+}
+
 TEST_CASE("what is no step of data-parallel training is refused by name", "[kineto]") {
     for (const char* text : {"", "{}"}) {
         CHECK(refusal_of(text) ==
@@ -712,6 +725,12 @@ TEST_CASE("what is no step of data-parallel training is refused by name", "[kine
         shape.gradients = {};
         CHECK(contains(refusal_of({SyntheticTrace(shape).document().dump()}),
                        "3 steps in which no gradient became ready"));
+    }
+    SECTION("a profile without the host's operations") {
+        shape.accumulates = false;
+        CHECK(contains(refusal_of({SyntheticTrace(shape).document().dump()}),
+                       "collectives and an optimizer are there, but no AccumulateGrad; record the "
+                       "host's operations, too (profile(activities=[ProfilerActivity.CPU, "));
     }
     SECTION("sizes that nothing tells") {
         shape.shapes = shape.copies_back = false;

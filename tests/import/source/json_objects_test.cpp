@@ -12,7 +12,7 @@ namespace bucketwise {
 namespace {
 
 std::vector<std::string> objects_of(ByteSource source, std::string* around = nullptr) {
-    JsonObjects objects(std::move(source), "list", "file");
+    JsonObjects objects(std::move(source), {"list"}, "file");
     std::vector<std::string> found;
     while (const auto batch = objects.next()) {
         for (const simdjson::dom::element object : *batch) {
