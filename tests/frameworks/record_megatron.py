@@ -15,14 +15,12 @@ replaced, see on_cpu(): the recording is the host's order of issue. The optimize
 are Megatron's own. It takes a few minutes. RECORDING_TRACEBACK=1 shows why a case was refused.
 """
 
-import argparse
+import contextlib
 import inspect
-import json
 import logging
 import os
 import sys
 import warnings
-from pathlib import Path
 
 os.environ.update(CUDA_VISIBLE_DEVICES="", CUDA_DEVICE_MAX_CONNECTIONS="1")
 
@@ -31,9 +29,8 @@ import torch.distributed as dist
 import torch.utils.cpp_extension
 
 from models import models
-from recording import EVENTS, Recorder, attempt, collect, dtype_name, write_json
+from recording import Recorder, distinct, dtype_name, limits, main, record_cases
 
-OUTPUT = Path(__file__).resolve().parents[1] / "data" / "frameworks" / "megatron.json"
 FIELDS = {
     "models": "numel, dtype and requires_grad of each of model.parameters(), before the model is cast to the case's "
     "dtype, the order in which a backward pass makes their gradients final, which is the same in every case, and the "
@@ -62,26 +59,6 @@ GATHER = {**OVERLAP, **SHARDED, "overlap_param_gather": True}
 BFLOAT16 = {"dtype": "bfloat16"}
 
 
-def trainable(model):
-    return [p.numel() for p in model.parameters() if p.requires_grad]
-
-
-def bucket_sizes(model, which):
-    """Values of bucket_size; the default for None."""
-    sizes = trainable(model)
-    values = {
-        "default": None,
-        "middle": max(sum(sizes) // 3, 2),
-        "tiny": max(min(sizes[len(sizes) // 2], max(sizes) // 2), 1),
-        "one": 1,
-        "all": sum(sizes),
-        "all but first": sum(sizes) - sizes[0],
-        "last two": sizes[-1] + sizes[-2],
-        "above last two": sizes[-1] + sizes[-2] + 1,
-    }
-    return [values[name] for name in which]
-
-
 def cases():
     built = {name: model.make_model() for name, model in models().items()}
     listed = []
@@ -90,7 +67,7 @@ def cases():
         for name in names:
             if name not in built:
                 continue
-            for size in bucket_sizes(built[name], which):
+            for size in limits(built[name], which):
                 sized = settings if size is None else {**settings, "bucket_size": size}
                 listed.append({"model": name, "ranks": ranks, **more, "settings": sized})
 
@@ -122,8 +99,7 @@ def cases():
     for settings in (OVERLAP, GATHER):
         local = {**settings, "param_name_patterns_for_fp32_local_accumulation": ["all"]}
         add(("mlp",), ("middle",), local, **BFLOAT16)
-    unique = {json.dumps(each): each for each in listed}
-    return list(unique.values())
+    return distinct(listed)
 
 
 class CpuForCuda(torch.overrides.TorchFunctionMode):
@@ -144,13 +120,20 @@ class Stream:
         pass
 
 
-def on_cpu():
-    """Replaces the functions of a GPU, before Megatron is imported. They start no collective and wait for none."""
+def on_cpu_without_optimizer():
+    """Replaces the functions of a GPU that gradients need, before Megatron is imported."""
     # The device of the buffers.
     torch.cuda.current_device = lambda: "cpu"
     # Waited for before and after a collective, where it has a stream of its own.
     torch.cuda.current_stream = lambda *_: Stream()
     torch.cuda.Stream = lambda *_, **__: Stream()
+    # Version 0.15 compiles an allocator for inference at import, and goes without it if that fails in this way.
+    torch.utils.cpp_extension.load_inline = no_compiler
+
+
+def on_cpu():
+    """Replaces all functions of a GPU, before Megatron is imported. They start no collective and wait for none."""
+    on_cpu_without_optimizer()
     # The optimizer makes its flags and norms with device="cuda", and moves norms there.
     CpuForCuda().__enter__()
     torch.Tensor.cuda = lambda tensor, *_, **__: tensor
@@ -161,8 +144,6 @@ def on_cpu():
         if arguments or keywords
         else "torch.cuda." + type_name(tensor).split(".")[-1]
     )
-    # Version 0.15 compiles an allocator for inference at import, and goes without it if that fails in this way.
-    torch.utils.cpp_extension.load_inline = no_compiler
     # Gloo has no average. The recorder, which is installed after this, still sees that one was asked for.
     for name in ("all_reduce", "reduce_scatter_tensor"):
         summing(name)
@@ -257,12 +238,11 @@ def train(recorder, case, rank):
         optimizer.zero_grad()
         micro_steps = case.get("micro_steps", 1)
         for micro_step in range(micro_steps):
-            batch = make_batch(rank, STEPS * micro_step + step)
-            if micro_step + 1 < micro_steps:
-                with wrapped.no_sync():
-                    forward_backward(recorder, loss, wrapped, batch)
-            else:
-                forward_backward(recorder, loss, wrapped, batch)
+            with contextlib.nullcontext() if micro_step + 1 == micro_steps else wrapped.no_sync():
+                value = loss(wrapped, make_batch(rank, STEPS * micro_step + step))
+                recorder.mark("forward")
+                value.backward()
+                recorder.mark("backward")
         finalize_model_grads([wrapped])
         recorder.mark("finalize")
         optimizer.step()
@@ -277,15 +257,7 @@ def train(recorder, case, rank):
     return {**found, "forward": used[1]} if used[1] else found
 
 
-def forward_backward(recorder, loss, wrapped, batch):
-    value = loss(wrapped, batch)
-    recorder.mark("forward")
-    value.backward()
-    recorder.mark("backward")
-
-
-def record(rank, ranks, arguments):
-    folder, wanted = arguments
+def record(rank, ranks, folder, wanted):
     models()  # some are in packages that want to see the real torch.cuda when they are imported
     on_cpu()
     recorder = Recorder()
@@ -294,32 +266,8 @@ def record(rank, ranks, arguments):
         sys.path.insert(0, folder)
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
-    core = import_megatron()
-    results = []
-    for number, each in enumerate(wanted):
-        if rank == 0 and number % 50 == 0:
-            print(f"{core.__version__}, {ranks} ranks: case {number} of {len(wanted)}", file=sys.stderr, flush=True)
-        results.append(attempt(train, recorder, each, rank))
-        recorder.stop()
-    return core.__version__, results
-
-
-def main():
-    parser = argparse.ArgumentParser(usage=__doc__.split("usage: ")[1].split("\n")[0])
-    parser.add_argument("--only", default="")
-    parser.add_argument("--output", default=OUTPUT)
-    parser.add_argument("folder", nargs="*")
-    options = parser.parse_args()
-    wanted = [each for each in cases() if options.only in json.dumps(each)]
-    versions, described, listed = collect(record, wanted, [*options.folder, None], models())
-    if options.only:
-        for each in listed:
-            print(json.dumps(each))
-        return
-    provenance = {"torch": torch.__version__, "megatron-core": versions, "date": "2026-11-25"}
-    provenance["command"] = " ".join(["python3 tests/frameworks/record_megatron.py", *options.folder])
-    write_json(options.output, {**provenance, "fields": FIELDS, "event": EVENTS}, described, listed)
+    return record_cases(recorder, train, wanted, rank, import_megatron().__version__)
 
 
 if __name__ == "__main__":
-    main()
+    main(__doc__, "megatron", "megatron-core", FIELDS, cases(), record)
