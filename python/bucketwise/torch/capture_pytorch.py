@@ -322,8 +322,7 @@ class DdpCapture(Watch):
             say(f"DDP copied {rate} GB/s into its buckets: copy_gb_per_s of the link")
         if log.get("rebuilt_bucket_sizes"):
             say(f"DDP's buckets, bytes: {log['rebuilt_bucket_sizes']}")
-        also = ((True, "the link, a placeholder"),
-                ("optimizer_ms" not in document["step"], "the optimizer's time"),
+        also = ((True, "the link, a placeholder"), ("optimizer_ms" not in document["step"], "the optimizer's time"),
                 (document["cluster"]["ranks"] == 1, "the number of ranks, so 1 stands there"),
                 (self.ddp is None, "DDP's settings and log, as the model was outside of it"),
                 (log and not any(p.synchronises for p in self.passes),
