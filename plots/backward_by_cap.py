@@ -20,26 +20,14 @@ def draw_case(axes, case, colour):
     points = case["points"]
     caps = [p["bucket_cap_mib"] for p in points]
     medians = [p["measured_backward_ms"] for p in points]
-    interval = [
-        [m - p["measured_interval_ms"][0] for m, p in zip(medians, points)],
-        [p["measured_interval_ms"][1] - m for m, p in zip(medians, points)],
-    ]
+    interval = [[m - p["measured_interval_ms"][0] for m, p in zip(medians, points)],
+                [p["measured_interval_ms"][1] - m for m, p in zip(medians, points)]]
     axes.plot(caps, [p["predicted_backward_ms"] for p in points], color=colour, label="predicted")
-    axes.errorbar(
-        caps,
-        medians,
-        yerr=interval,
-        color="black",
-        linestyle="none",
-        marker="o",
-        markersize=4,
-        elinewidth=0.8,
-        label="measured",
-    )
+    axes.errorbar(caps, medians, yerr=interval, color="black", linestyle="none", marker="o", markersize=4,
+                  elinewidth=0.8, label="measured")
     plot.cap_axis(axes, caps)
     axes.set_title(
-        f"{'gradient_as_bucket_view' if case['views'] else 'copied buckets'}, MAPE {100 * case['mape']:.1f} %"
-    )
+        f"{'gradient_as_bucket_view' if case['views'] else 'copied buckets'}, MAPE {100 * case['mape']:.1f} %")
 
 
 def draw(comparison):

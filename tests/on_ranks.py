@@ -31,10 +31,9 @@ def run_on_ranks(function, count, *arguments, prefixes=None, variables=None, gro
         Path(folder, "arguments.json").write_text(json.dumps(arguments))
         command = [sys.executable, __file__, script, function.__name__, folder, "grouped" if grouped else ""]
         port = free_ports(1)[0]
-        running = [
-            subprocess.Popen([*(prefixes[rank] if prefixes else []), *command], stdin=subprocess.PIPE,
-                             env={**os.environ, **environment(rank, count, port), **(variables or {})})
-            for rank in range(count)]
+        running = [subprocess.Popen([*(prefixes[rank] if prefixes else []), *command], stdin=subprocess.PIPE,
+                                    env={**os.environ, **environment(rank, count, port), **(variables or {})})
+                   for rank in range(count)]
         code = ended(running, longest_s)
         if code != 0:
             print(f"{Path(script).name}: a rank failed", file=sys.stderr)

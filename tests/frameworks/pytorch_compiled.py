@@ -64,11 +64,8 @@ def watch_compiled(watched, case):
         return make_boxed_func(run)
 
     caps = set()
-    watching = aot_autograd(
-        fw_compiler=lambda graph, example_inputs: make_boxed_func(graph),
-        bw_compiler=compile_backward,
-        partition_fn=min_cut_rematerialization_partition,
-    )
+    watching = aot_autograd(fw_compiler=lambda graph, example_inputs: make_boxed_func(graph),
+                            bw_compiler=compile_backward, partition_fn=min_cut_rematerialization_partition)
     backend = "inductor" if case.get("backend") == "inductor" else watching
     distributed.DDPOptimizer.compile_fn = compile_fn
     try:

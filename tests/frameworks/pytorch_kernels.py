@@ -33,9 +33,8 @@ class Event:
 def profiled(function):
     """The events on all threads while the function runs, as a forest per thread."""
     config = torch._C._profiler._ExperimentalConfig(profile_all_threads=True)
-    with torch.profiler.profile(
-        activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True, experimental_config=config
-    ) as profiler:
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True,
+                                experimental_config=config) as profiler:
         function()
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory, "trace.json")

@@ -74,11 +74,8 @@ def cases():
     add(plain, ("default",), [(1, None), (2, None)])
     add(("resnet18",) if "resnet18" in built else (), ("middle", "default"), both)
     add(FEW, ("all", "all but one", "largest", "below largest", "last two"), [(1, False), (2, True)])
-    for more in (
-        {"contiguous_gradients": False},
-        {"reduce_scatter": False},
-        {"use_multi_rank_bucket_allreduce": False},
-    ):
+    for more in ({"contiguous_gradients": False}, {"reduce_scatter": False},
+                 {"use_multi_rank_bucket_allreduce": False}):
         add(FEW, ("middle", "tiny"), both, **more)
     add(TWO, ("tiny",), both, contiguous_gradients=False, use_multi_rank_bucket_allreduce=False)
     add(TWO, ("middle",), both, contiguous_gradients=False, reduce_scatter=False)
@@ -92,20 +89,12 @@ def cases():
     add(TWO, ("middle",), [(1, True), (2, True)], round_robin_gradients=True)
     for name in ("mlp", "encoder", "huge_middle", "tied"):
         parameters = [p for p in built[name].parameters() if p.requires_grad]
-        groups = [
-            [i for i, p in enumerate(parameters) if p.dim() > 1],
-            [i for i, p in enumerate(parameters) if p.dim() < 2],
-        ]
+        groups = [[i for i, p in enumerate(parameters) if p.dim() > 1],
+                  [i for i, p in enumerate(parameters) if p.dim() < 2]]
         add((name,), ("middle",), both, groups=groups)
         add((name,), ("tiny",), [(1, False), (2, True)], groups=groups, ranks=4, use_multi_rank_bucket_allreduce=False)
-    for more in (
-        BFLOAT16,
-        {**BFLOAT16, **FP32_SENT},
-        {**BFLOAT16, **FP32_SUMS},
-        {**BFLOAT16, **FP32_SUMS, **FP32_SENT},
-        {"communication_data_type": "bf16"},
-        {"communication_data_type": "fp16"},
-    ):
+    for more in (BFLOAT16, {**BFLOAT16, **FP32_SENT}, {**BFLOAT16, **FP32_SUMS}, {**BFLOAT16, **FP32_SUMS, **FP32_SENT},
+                 {"communication_data_type": "bf16"}, {"communication_data_type": "fp16"}):
         add(("mlp", "shuffled"), ("middle",), both, more=more)
         add(("huge_middle", "mixed_dtypes"), ("tiny",), [(1, False), (2, True)], more=more)
     for more in ({**BFLOAT16, **FP32_SUMS}, {**BFLOAT16, **FP32_SENT}):

@@ -28,11 +28,9 @@ CYCLE_MS = 100
 PASSES = 3
 FIELDS = {
     "models": "numel and dtype by index of the parameter, of those that need a gradient; readiness: the order in which "
-    "their gradients were handed over",
-    "threshold": "HOROVOD_FUSION_THRESHOLD, bytes",
+    "their gradients were handed over", "threshold": "HOROVOD_FUSION_THRESHOLD, bytes",
     "fused": "what was all-reduced together, one list after another, each in the order in which it was fused",
-    "passes": "of the three that were watched, how many were within one cycle, all of which did this",
-}
+    "passes": "of the three that were watched, how many were within one cycle, all of which did this"}
 
 
 def record(folder):

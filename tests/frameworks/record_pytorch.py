@@ -217,12 +217,9 @@ def watch_memory(watched, case):
     def measure():
         gradients = dict(storage_of(p.grad) for p in watched.parameters if p.grad is not None)
         buckets = dict(storage_of(buffer) for buffer in watched.buffers.values())
-        return {
-            "gradients": sum(gradients.values()),
-            "buckets": sum(buckets.values()),
-            "both": sum({**gradients, **buckets}.values()),
-            "aliased": sum(p.grad is not None and storage_of(p.grad)[0] in buckets for p in watched.parameters),
-        }
+        return {"gradients": sum(gradients.values()), "buckets": sum(buckets.values()),
+                "both": sum({**gradients, **buckets}.values()),
+                "aliased": sum(p.grad is not None and storage_of(p.grad)[0] in buckets for p in watched.parameters)}
 
     result = {}
     for iteration in range(ITERATIONS):
@@ -290,13 +287,9 @@ def watching(watch):
     return run
 
 
-KINDS = {
-    "buckets": (bucket_cases, watching(watch_buckets)),
-    "kernels": (kernel_cases, kernel_case),
-    "memory": (memory_cases, watching(watch_memory)),
-    "compile": (compile_cases, watching(watch_compiled)),
-    "mixed": (mixed_cases, mixed_case),
-}
+KINDS = {"buckets": (bucket_cases, watching(watch_buckets)), "kernels": (kernel_cases, kernel_case),
+         "memory": (memory_cases, watching(watch_memory)), "compile": (compile_cases, watching(watch_compiled)),
+         "mixed": (mixed_cases, mixed_case)}
 
 
 def exists(options, extra):
@@ -310,11 +303,8 @@ def cause_of(error):
     text = re.sub(r"/\S*/(?=site-packages|dist-packages)", "", text)
     text = re.sub(r"0x[0-9a-f]+", "0x...", text)
     inner = error.__cause__ or error.__context__
-    return {
-        "type": type(error).__name__,
-        "text": text[:700],
-        **({"from": type(inner).__name__} if inner is not None else {}),
-    }
+    return {"type": type(error).__name__, "text": text[:700],
+            **({"from": type(inner).__name__} if inner is not None else {})}
 
 
 def cases_of(kind):

@@ -57,9 +57,8 @@ FIELDS = {
 }
 
 LIST = "bucket_cap_mb_list"
-CAPS = [{}] + [
-    {"bucket_cap_mb": cap} for cap in (25, 24, 0.5, 100, 12.5, 25.0, 25.0000001, 24.999999999, "25", [2, 25], 0, None)
-]
+CAPS = [{}] + [{"bucket_cap_mb": cap} for cap in (25, 24, 0.5, 100, 12.5, 25.0, 25.0000001, 24.999999999, "25", [2, 25],
+                                                  0, None)]
 LISTS = [{LIST: [25]}, {LIST: [2, 12.5]}, {LIST: [1, 25]}, {"bucket_cap_mb": 24, LIST: [2, 25]}]
 STATIC, UNUSED = {"static_graph": True}, {"find_unused_parameters": True}
 OTHERS = [{"bucket_cap_mb": 25, **more}
@@ -82,9 +81,8 @@ def wide_gpt2():
     from transformers import GPT2Config, GPT2LMHeadModel
 
     none = {"attn_pdrop": 0.0, "embd_pdrop": 0.0, "resid_pdrop": 0.0}
-    config = GPT2Config(
-        vocab_size=small.VOCABULARY, n_positions=small.LENGTH, n_embd=512, n_layer=4, n_head=4, use_cache=False, **none
-    )
+    config = GPT2Config(vocab_size=small.VOCABULARY, n_positions=small.LENGTH, n_embd=512, n_layer=4, n_head=4,
+                        use_cache=False, **none)
     return GPT2LMHeadModel(config)
 
 
@@ -294,12 +292,11 @@ def trainer_cases():
     for typed in CAPS:
         yield "gpt2_wide", {**renamed(typed), **NOT_UNUSED}
     checkpointing, static = {"gradient_checkpointing": True}, {"ddp_static_graph": True}
-    for typed in (
-        checkpointing, {**checkpointing, "ddp_bucket_cap_mb": 25}, {**checkpointing, "ddp_bucket_cap_mb": 25.0000001},
-        {**static, "ddp_bucket_cap_mb": 25}, {**static, "ddp_bucket_cap_mb": 24},
-        {**static, **NOT_UNUSED, "ddp_bucket_cap_mb": 24}, {"ddp_broadcast_buffers": True},
-        {"ddp_broadcast_buffers": False}, {"ddp_bucket_cap_mb_list": [25]}, {"ddp_gradient_as_bucket_view": True},
-    ):
+    for typed in (checkpointing, {**checkpointing, "ddp_bucket_cap_mb": 25},
+                  {**checkpointing, "ddp_bucket_cap_mb": 25.0000001}, {**static, "ddp_bucket_cap_mb": 25},
+                  {**static, "ddp_bucket_cap_mb": 24}, {**static, **NOT_UNUSED, "ddp_bucket_cap_mb": 24},
+                  {"ddp_broadcast_buffers": True}, {"ddp_broadcast_buffers": False}, {"ddp_bucket_cap_mb_list": [25]},
+                  {"ddp_gradient_as_bucket_view": True}):
         yield "gpt2_wide", typed
 
 

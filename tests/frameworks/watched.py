@@ -73,21 +73,17 @@ def first_output(model, batch):
 def own_models():
     """Models and what they are called with, by name."""
     vectors, tokens = (small.vectors, small.mean_square), (small.tokens, small.mean_square)
-    found = {
-        "unused": (Unused, vectors),
-        "unused_flips": (lambda: Unused(flips=True), vectors),
-        "unused_output": (UnusedOutput, (small.vectors, first_output)),
-        "unused_large": (lambda: Unused(width=512), vectors),
-        "mlp_large": (lambda: small.Mlp(640, 12), vectors),
-        "deep_large": (lambda: Inside(lambda: small.Mlp(640, 12)), vectors),
-        "encoder_large": (lambda: small.Encoder(2000, 256, 6), tokens),
-        "huge_middle_large": (lambda: small.HugeMiddle(wide=60_000), vectors),
-        "conv_large": (lambda: small.ConvNet((3, 64, 128, 256, 512)), (small.images, small.mean_square)),
-        "mixed_large": (lambda: small.Mixed(3000, 512, 4), tokens),
-        "tied_large": (lambda: small.Tied(3000, 384), tokens),
-        "shuffled_large": (lambda: small.Shuffled((512, 600, 640, 700, 512, 800)), vectors),
-        "huge_embedding_large": (lambda: small.HugeEmbedding(6000, 256), tokens),
-    }
+    found = {"unused": (Unused, vectors), "unused_flips": (lambda: Unused(flips=True), vectors),
+             "unused_output": (UnusedOutput, (small.vectors, first_output)),
+             "unused_large": (lambda: Unused(width=512), vectors), "mlp_large": (lambda: small.Mlp(640, 12), vectors),
+             "deep_large": (lambda: Inside(lambda: small.Mlp(640, 12)), vectors),
+             "encoder_large": (lambda: small.Encoder(2000, 256, 6), tokens),
+             "huge_middle_large": (lambda: small.HugeMiddle(wide=60_000), vectors),
+             "conv_large": (lambda: small.ConvNet((3, 64, 128, 256, 512)), (small.images, small.mean_square)),
+             "mixed_large": (lambda: small.Mixed(3000, 512, 4), tokens),
+             "tied_large": (lambda: small.Tied(3000, 384), tokens),
+             "shuffled_large": (lambda: small.Shuffled((512, 600, 640, 700, 512, 800)), vectors),
+             "huge_embedding_large": (lambda: small.HugeEmbedding(6000, 256), tokens)}
     return {name: small.Model(small.seeded(build), *called) for name, (build, called) in found.items()}
 
 
@@ -180,11 +176,8 @@ class Watched:
                 self.root = loss.grad_fn
                 # The last node of the graph is not known, so the engine's callback marks the end of the graph:
                 # callbacks run in the order of queueing, and this one is queued first.
-                loss.register_hook(
-                    lambda _: torch.autograd.Variable._execution_engine.queue_callback(
-                        lambda: self.events.append("graph done")
-                    )
-                )
+                loss.register_hook(lambda _: torch.autograd.Variable._execution_engine.queue_callback(
+                    lambda: self.events.append("graph done")))
                 loss.backward()
             watched.append(list(self.events))
         return watched

@@ -66,18 +66,15 @@ class Corpus:
 
 
 # Files written for other programs.
-MODELS = [
-    {"model_type": "gpt2", "n_layer": 4, "n_head": 4, "n_embd": 64, "vocab_size": 1000, "n_positions": 128},
-    {"model_type": "llama", "num_hidden_layers": 2, "hidden_size": 64, "intermediate_size": 128,
-     "num_attention_heads": 4, "vocab_size": 1000, "max_position_embeddings": 64},
-    {"model_type": "bert", "num_hidden_layers": 2, "hidden_size": 64, "intermediate_size": 128,
-     "num_attention_heads": 4, "vocab_size": 1000, "max_position_embeddings": 64},
-]
-SETTINGS = [
-    {"zero_optimization": {"stage": 2, "reduce_bucket_size": 5e8, "overlap_comm": True}, "bf16": {"enabled": True}},
-    {"zero_optimization": {"stage": 1, "reduce_bucket_size": 50_000_000}, "train_micro_batch_size_per_gpu": 4},
-    {"bucket_cap_mb": 25, "gradient_as_bucket_view": True},
-]
+MODELS = [{"model_type": "gpt2", "n_layer": 4, "n_head": 4, "n_embd": 64, "vocab_size": 1000, "n_positions": 128},
+          {"model_type": "llama", "num_hidden_layers": 2, "hidden_size": 64, "intermediate_size": 128,
+           "num_attention_heads": 4, "vocab_size": 1000, "max_position_embeddings": 64},
+          {"model_type": "bert", "num_hidden_layers": 2, "hidden_size": 64, "intermediate_size": 128,
+           "num_attention_heads": 4, "vocab_size": 1000, "max_position_embeddings": 64}]
+SETTINGS = [{"zero_optimization": {"stage": 2, "reduce_bucket_size": 5e8, "overlap_comm": True},
+             "bf16": {"enabled": True}}, {"zero_optimization": {"stage": 1, "reduce_bucket_size": 50_000_000},
+                                          "train_micro_batch_size_per_gpu": 4},
+            {"bucket_cap_mb": 25, "gradient_as_bucket_view": True}]
 
 
 # Baselines for traces, measurements and scenarios.

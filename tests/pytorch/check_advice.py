@@ -142,19 +142,14 @@ def check_failures(folder, rank):
             super().__init__()
             self.weight = sharded(torch.zeros(2))
 
-    for subject, options, part in (
-        (torch.nn.ReLU(), {}, "expected a model with parameters"),
-        (Sharded(), {}, "sharded parameters"),
-        (None, {}, "nothing is advised"),
-    ):
+    for subject, options, part in ((torch.nn.ReLU(), {}, "expected a model with parameters"),
+                                   (Sharded(), {}, "sharded parameters"), (None, {}, "nothing is advised")):
         _, said = said_by(lambda: bw.advise(subject, folder / "refused", **options).__exit__())  # noqa: B023
         if rank == 0:
             assert part in said and said.count("\n") == 1, said
-    for name, options, part in (
-        ("missing", {"program": str(folder / "no such program")}, "no such program"),
-        ("failing", {"options": ["--no-such-option"]}, "no-such-option"),
-        ("early", {"warmup": 1000}, "training ended after"),
-    ):
+    for name, options, part in (("missing", {"program": str(folder / "no such program")}, "no such program"),
+                                ("failing", {"options": ["--no-such-option"]}, "no-such-option"),
+                                ("early", {"warmup": 1000}, "training ended after")):
         advice, losses, _, said = advised(folder / name, **options)
         assert len(losses) == STEPS and advice.result is None, (name, len(losses), advice.result)
         assert rank != 0 or part in said.splitlines()[-1], f"{name}: {said}"
@@ -190,9 +185,8 @@ def check_trace_handler(folder, rank):
         optimizer = torch.optim.SGD(wrapped.parameters(), lr=0.1)
         activities = [torch.profiler.ProfilerActivity.CPU]
         handler = bw.trace_handler(file)
-        with torch.profiler.profile(
-            activities=activities, schedule=schedule, on_trace_ready=handler, record_shapes=True
-        ) as profiler:
+        with torch.profiler.profile(activities=activities, schedule=schedule, on_trace_ready=handler,
+                                    record_shapes=True) as profiler:
             for _ in range(8):
                 optimizer.zero_grad()
                 wrapped(torch.randn(32, WIDTH)).square().mean().backward()

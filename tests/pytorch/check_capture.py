@@ -239,11 +239,8 @@ def check_failures(torch, folder):
     from bucketwise.torch.capture_pytorch import capture
 
     nn = torch.nn
-    for model, options in (
-        (nn.ReLU(), {}),
-        (nn.Linear(2, 2, dtype=torch.complex64), {}),
-        (nn.Linear(2, 2), {"steps": 0}),
-    ):
+    for model, options in ((nn.ReLU(), {}), (nn.Linear(2, 2, dtype=torch.complex64), {}),
+                           (nn.Linear(2, 2), {"steps": 0})):
         try:
             capture(model, folder / "refused.json", **options)
             raise AssertionError(f"{model} is refused")
@@ -288,13 +285,9 @@ def check(rank, _, program, folder):
 
     folder = Path(folder)
     # 4 layers of 64 x 64 and three vectors of 64 are 69,632 bytes: caps that make one bucket and several.
-    wraps = {
-        "plain": (ddp, 1),
-        "views": (lambda m: ddp(m, bucket_cap_mb=0.03, gradient_as_bucket_view=True), 1),
-        "accumulated": (lambda m: ddp(m, bucket_cap_mb=0.02), 2),
-        "static": (lambda m: ddp(m, bucket_cap_mb=0.02, static_graph=True), 1),
-        "alone": (lambda m: m, 1),
-    }
+    wraps = {"plain": (ddp, 1), "views": (lambda m: ddp(m, bucket_cap_mb=0.03, gradient_as_bucket_view=True), 1),
+             "accumulated": (lambda m: ddp(m, bucket_cap_mb=0.02), 2),
+             "static": (lambda m: ddp(m, bucket_cap_mb=0.02, static_graph=True), 1), "alone": (lambda m: m, 1)}
     check_harmless(torch, wraps, folder, rank, program)
     check_wrappers()
     check_ddp_is_taken_out(torch, ddp, folder, rank)

@@ -50,13 +50,8 @@ def hooks_of(model):
 
     modules = list(model.modules())
     count = sum(len(m._forward_pre_hooks) + len(m._forward_hooks) for m in modules)
-    leaves = [
-        p._unsharded_param
-        for m in modules
-        if isinstance(m, FSDPModule)
-        for group in m._get_fsdp_state()._fsdp_param_groups
-        for p in group.fsdp_params
-    ]
+    leaves = [p._unsharded_param for m in modules if isinstance(m, FSDPModule)
+              for group in m._get_fsdp_state()._fsdp_param_groups for p in group.fsdp_params]
     return count, sum(bool(getattr(leaf, "_post_accumulate_grad_hooks", None)) for leaf in leaves)
 
 
@@ -68,16 +63,9 @@ def cases(torch):
 
     make, blocks, _, (first, last) = MODELS["decoder"]
     each = [[block] for block in blocks]
-    default = {
-        "groups": each,
-        "reshard_after_forward": True,
-        "forward_prefetch": 0,
-        "backward_prefetch": 1,
-        "asynchronous_unshard": False,
-        "reduce_scatter_buffers": 1,
-        "gradient_sync": "every_micro_step",
-        "reshard_after_backward": True,
-    }
+    default = {"groups": each, "reshard_after_forward": True, "forward_prefetch": 0, "backward_prefetch": 1,
+               "asynchronous_unshard": False, "reduce_scatter_buffers": 1, "gradient_sync": "every_micro_step",
+               "reshard_after_backward": True}
 
     def prefetching():
         model = fully_sharded(make(), each)

@@ -121,18 +121,11 @@ def emulated_gpu(torch):
         def wait_event(self, event):
             assert event.moment is not None
 
-    emulated = {
-        (watch, "HostClock"): watch.CudaClock,
-        (torch.cuda, "Event"): Event,
-        (torch.cuda, "Stream"): Stream,
-        (torch.cuda, "current_stream"): Stream,
-        (torch.cuda, "stream"): lambda _: contextlib.nullcontext(),
-        (torch.cuda, "synchronize"): device.wait,
-        (torch.cuda, "is_current_stream_capturing"): lambda: False,
-        (torch.cuda, "mem_get_info"): lambda: (1 << 30, 1 << 30),
-        (torch.cuda, "get_device_name"): lambda: "emulated",
-        (torch.cuda.nccl, "version"): lambda: (2, 28, 3),
-    }
+    emulated = {(watch, "HostClock"): watch.CudaClock, (torch.cuda, "Event"): Event, (torch.cuda, "Stream"): Stream,
+                (torch.cuda, "current_stream"): Stream, (torch.cuda, "stream"): lambda _: contextlib.nullcontext(),
+                (torch.cuda, "synchronize"): device.wait, (torch.cuda, "is_current_stream_capturing"): lambda: False,
+                (torch.cuda, "mem_get_info"): lambda: (1 << 30, 1 << 30),
+                (torch.cuda, "get_device_name"): lambda: "emulated", (torch.cuda.nccl, "version"): lambda: (2, 28, 3)}
     real = {(place, name): getattr(place, name) for place, name in emulated}
     for values in (emulated, real):
         for (place, name), value in values.items():

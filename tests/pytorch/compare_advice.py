@@ -140,14 +140,13 @@ def judge(options, folder):
     default, advised = (tuple(row[cap]["bucket_bytes"]) for cap in (None, found["advised_cap_mib"]))
     current = found["advice"]["current"]
     errors = [row["predicted_step_ms"] / medians[tuple(row["bucket_bytes"])] - 1 for row in found["steps"]]
-    judged = {**found, "verdict": {
-        "replay_error": found["advice"].get("replay_error"),
-        "replay_against_sweep": current["step_ms"] / medians[default] - 1,
-        "mape": statistics.mean(map(abs, errors)),
-        "plans_equal": current["bucket_bytes"] == list(default),
-        "regret": medians[advised] / min(medians.values()) - 1,
-        "gain_over_default": 1 - medians[advised] / medians[default],
-        "noise_floor": base.noise_floor_of(points, "step")}}
+    judged = {**found, "verdict": {"replay_error": found["advice"].get("replay_error"),
+                                   "replay_against_sweep": current["step_ms"] / medians[default] - 1,
+                                   "mape": statistics.mean(map(abs, errors)),
+                                   "plans_equal": current["bucket_bytes"] == list(default),
+                                   "regret": medians[advised] / min(medians.values()) - 1,
+                                   "gain_over_default": 1 - medians[advised] / medians[default],
+                                   "noise_floor": base.noise_floor_of(points, "step")}}
     check(judged)
     return judged
 

@@ -203,8 +203,7 @@ def judge(options, folder):
     bare = {key: value for key, value in link.items() if key not in ("copy_gb_per_s", "interference")}
     copied = {**bare, "copy_gb_per_s": link["copy_gb_per_s"]}
     ways = {"link": ("captured", link), "without interference": ("captured", copied),
-            "without interference and copies": ("captured", bare),
-            "captured with communication": ("disturbed", copied)}
+            "without interference and copies": ("captured", bare), "captured with communication": ("disturbed", copied)}
     measured = base.read_slowest(folder / "backward.csv", lambda row: (row["views"] == "1", float(row["cap_mib"])))
     ddp = read_json(folder / "ddp.json")
     caps = sorted({cap for _, cap in measured})
@@ -250,9 +249,8 @@ def case(measured, predicted, draws):
     less = {name: statistics.mean(abs(by_cap[cap]["backward_ms"] / medians[cap] - 1) for cap in medians)
             for name, by_cap in predicted.items() if name != "link"}
     return {"points": points, "mape": base.mape_of(points), "mape_of_less": less, "predicted_best_mib": chosen,
-            "measured_best_mib": plans[fastest][0],
-            "regret": by_plan[tuple(rows[chosen]["bucket_bytes"])] / by_plan[fastest] - 1,
-            "noise_floor": base.noise_floor_of(points, "backward")}
+            "measured_best_mib": plans[fastest][0], "regret": by_plan[tuple(rows[chosen]["bucket_bytes"])]
+            / by_plan[fastest] - 1, "noise_floor": base.noise_floor_of(points, "backward")}
 
 
 def report(comparison):

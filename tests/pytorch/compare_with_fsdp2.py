@@ -124,11 +124,9 @@ class ShardedRank(base.Rank):
         dist, ranks = base.dist, base.dist.get_world_size()
         whole, part = base.torch.zeros(size // 4), base.torch.zeros(size // 4 // ranks)
         mine = whole.chunk(ranks)[self.rank]
-        issue = {
-            "allgather": lambda: dist.all_gather_into_tensor(whole, mine),
-            "reducescatter": lambda: dist.reduce_scatter_tensor(part, whole, op=dist.ReduceOp.AVG),
-            "allreduce": lambda: dist.all_reduce(whole),
-        }
+        issue = {"allgather": lambda: dist.all_gather_into_tensor(whole, mine),
+                 "reducescatter": lambda: dist.reduce_scatter_tensor(part, whole, op=dist.ReduceOp.AVG),
+                 "allreduce": lambda: dist.all_reduce(whole)}
         dist.barrier()
         issue["allgather" if kind == "reducescatter" else "reducescatter"]()
         times = []
@@ -188,12 +186,11 @@ def judge(options, folder):
     anew = [base.point_of("step", times, 1, draws) for times in measured["step"].values()]  # with intervals of its own
     chosen = min(points, key=lambda p: p["predicted_step_ms"])
     fastest = min(points, key=lambda p: p["measured_step_ms"])
-    comparison = {
-        **base.head_of(options, link, read_json(folder / "fsdp2.json")), "short": options.short, "points": points,
-        "mape": base.mape_of(points), "max_error": max(abs(p["error"]) for p in points),
-        "predicted_best": chosen["setting"], "measured_best": fastest["setting"],
-        "regret": chosen["measured_step_ms"] / fastest["measured_step_ms"] - 1,
-        "noise_floor": base.noise_floor_of(anew, "step")}
+    comparison = {**base.head_of(options, link, read_json(folder / "fsdp2.json")), "short": options.short,
+                  "points": points, "mape": base.mape_of(points), "max_error": max(abs(p["error"]) for p in points),
+                  "predicted_best": chosen["setting"], "measured_best": fastest["setting"],
+                  "regret": chosen["measured_step_ms"] / fastest["measured_step_ms"] - 1,
+                  "noise_floor": base.noise_floor_of(anew, "step")}
     write_json(folder / "comparison.json", comparison)
     return comparison
 
