@@ -7,10 +7,6 @@ Reads COMPARISON.json and writes PICTURE.svg and PICTURE.png. Lines are predicte
 95 % intervals; left with copied buckets, right with views. Needs matplotlib.
 """
 
-import json
-import sys
-from pathlib import Path
-
 import plot  # palette, style and how a picture is saved
 
 import matplotlib.pyplot as plt
@@ -39,14 +35,5 @@ def draw(comparison):
     return figure
 
 
-def main():
-    if len(sys.argv) != 3:
-        sys.exit("usage: backward_by_cap.py COMPARISON.json PICTURE")
-    comparison = json.loads(plot.read_text(Path(sys.argv[1])))
-    picture = Path(sys.argv[2])
-    with plot.Pictures(picture.parent) as pictures:
-        pictures.save(draw(comparison), {"machine": comparison["machine"]}, picture.name)
-
-
 if __name__ == "__main__":
-    main()
+    plot.draw_file(draw, lambda comparison: comparison["machine"])

@@ -26,18 +26,7 @@ import torch
 from models import models
 from recording import Recorder, distinct, limits, main, record_cases
 
-FIELDS = {
-    "models": "numel, dtype and requires_grad of each of model.parameters(), as the model is before DeepSpeed gets it, "
-    "and the order in which a backward pass makes their gradients final, which is the same in every case.",
-    "versions": "The versions of DeepSpeed that do exactly this. A case that a version refuses is not listed for it.",
-    "settings": "The configuration, as a user writes it, without train_micro_batch_size_per_gpu: 2 and "
-    "zero_allow_untested_optimizer: true. The optimizer is torch.optim.AdamW.",
-    "groups": "The optimizer's parameter groups, each a list of numbers that count the parameters that require a "
-    "gradient. Without it: one group, of all of these, in the order of model.parameters().",
-    "events": "What the host does in the second step, and in the third: marks, numbers of gradients that become final, "
-    "and collectives. forward: the model has returned; autograd: loss.backward() has, inside engine.backward(); "
-    "backward: engine.backward() has; step: engine.step() has, and it is listed only if it did something.",
-}
+# Beside the settings of a case; the optimizer is torch.optim.AdamW.
 CONSTANT = {"train_micro_batch_size_per_gpu": 2, "zero_allow_untested_optimizer": True, "steps_per_print": 10**9}
 STEPS = 3
 
@@ -189,4 +178,4 @@ def record(rank, ranks, folder, wanted):
 
 
 if __name__ == "__main__":
-    main(__doc__, "deepspeed", "deepspeed", FIELDS, cases(), record)
+    main(__doc__, "deepspeed", "deepspeed", cases(), record)

@@ -31,26 +31,6 @@ import torch.utils.cpp_extension
 from models import models
 from recording import Recorder, distinct, dtype_name, limits, main, record_cases
 
-FIELDS = {
-    "models": "numel, dtype and requires_grad of each of model.parameters(), before the model is cast to the case's "
-    "dtype, the order in which a backward pass makes their gradients final, which is the same in every case, and the "
-    "parameters of each module that has some itself, in the order of the forward pass.",
-    "versions": "The versions of Megatron core that do exactly this. What a version refuses is not listed for it.",
-    "settings": "The arguments of DistributedDataParallelConfig.",
-    "dtype": "What the model is cast to before it is wrapped; without it, the model is left as it is.",
-    "micro_steps": "Micro-batches per step, if more than one: all but the last are in no_sync().",
-    "shared_embedding": "The parameter that has the attribute of this name, which Megatron gives the embedding that "
-    "the first pipeline stage shares with the last.",
-    "buffers": "The buffers in the order of DistributedDataParallel.buffers, each [dtype of the gradients, dtype of "
-    "the parameters, numel, numel_unpadded, buckets], and each bucket [offset in the buffer, numel, numel_unpadded, "
-    "parameters].",
-    "bucket_groups": "The buckets that are sent together, if any are: each group a list of [buffer, bucket].",
-    "events": "What the host does in the second step, and in the third: marks, numbers of gradients that become final, "
-    "and collectives. forward and backward: the model's returned, and loss.backward(); finalize: "
-    "finalize_model_grads() has returned; step: the optimizer's step() has, which includes the parameters' all-gathers "
-    "without overlap_param_gather. With it, what is before a forward mark is inside that forward, and numbers there "
-    "count the modules of the model's forward that begin: what follows happens before the last of them computes.",
-}
 STEPS = 4
 FEW = ("mlp", "encoder", "huge_middle", "shuffled", "odd")
 OVERLAP = {"overlap_grad_reduce": True}
@@ -270,4 +250,4 @@ def record(rank, ranks, folder, wanted):
 
 
 if __name__ == "__main__":
-    main(__doc__, "megatron", "megatron-core", FIELDS, cases(), record)
+    main(__doc__, "megatron", "megatron-core", cases(), record)

@@ -38,67 +38,11 @@ from torch.nn.parallel import DistributedDataParallel
 
 from pytorch_compiled import compile_cases, watch_compiled
 from pytorch_kernels import kernel_case, kernel_cases
-from recording import DATA, DATE, run_on_ranks, write_json
+from recording import DATA, DATE, run_on_ranks, texts_of, write_json
 from watched import (BATCHED, FIND_UNUSED, HOOKS, ITERATIONS, LAZY, OLD, STATIC, VIEWS, Watched, all_models, describe_model,
                      launches, small_cap, unused_of)
 
 DDP_ARGUMENTS = inspect.signature(DistributedDataParallel.__init__).parameters
-
-FIELDS = {
-    "models": "numel, dtype: by index of the parameter, as DistributedDataParallel counts them: those that need a "
-    "gradient, in the order of named_modules(), shared ones once; readiness: the order in which their gradients were "
-    "accumulated in an eager backward pass. Sizes in cases are bytes if they say so, else elements",
-    "kind": "buckets, kernels, memory, compile or mixed",
-    "options": "arguments of DistributedDataParallel besides the module",
-    "hook": "the communication hook of default_hooks.py; absent: none",
-    "environment": "variables set for the case",
-    "micro_steps": "backward passes per iteration, all but the last in no_sync(); absent: 1",
-    "micro_steps_from": "the first iteration, from 1, that has them; absent: 1",
-    "set_to_none": "of zero_grad(), before each iteration; absent: True",
-    "error": "the exception that the case raised, in which iteration, and which exception it was raised from",
-    "buckets: plans": "the different lists of buckets, each in the order in which they were launched, as indices of "
-    "parameters in the order in which the bucket holds them",
-    "buckets: plan": "by iteration, from 1: which of plans it used",
-    "buckets: launched_after": "by iteration: how many gradients had been accumulated in this backward pass when each "
-    "bucket was launched",
-    "buckets: backward_ended": "by iteration: true if every launch came after the backward pass of the graph, that is "
-    "after the last gradient and from a callback of the engine rather than from a gradient's hook",
-    "buckets: index": "by iteration: GradBucket.index() of the launches, where it is not 0, 1, 2, ...",
-    "buckets: readiness": "by iteration, where it is not the model's: the order in which gradients were accumulated",
-    "buckets: launched_in": "by iteration: the micro step, from 1, of the launches; only with micro_steps",
-    "buckets: logging": "from _get_ddp_logging_data() after the last iteration; sizes in bytes. agrees: whether "
-    "rebuilt_per_bucket_param_indices equals the last plan (null: it was empty)",
-    "kernels: zero_grad": "what came before the backward pass that was watched: set_to_none=True or False",
-    "kernels: sequence": "[operation, elements, dtype] in the order of execution on the thread that runs backward. "
-    "mul_out: gradient times 1/ranks into the bucket; zero_: of an unused gradient's place in it, sorted; copy_in: "
-    "gradient into the bucket, no factor; copy_: the same, before a div (lazily allocated views); foreach_copy: all of "
-    "a bucket's gradients into it, its elements as a list; div: in place; cast: a new tensor, dtype as from>to; int32: "
-    "the bitmap of used parameters; "
-    "all_reduce: the launch; copy_out: bucket into gradient; foreach_copy_out: the same for all of a bucket; "
-    "broadcast: of buffers. accumulate: of AccumulateGrad itself, not of the reducer",
-    "kernels: decompressed": "the same for what ran when an all-reduce had ended, on whichever thread; with PyTorch "
-    "1.13 it is not seen, nor are broadcasts and fills",
-    "kernels: totals": "operation -> [how often, elements, bytes written]",
-    "mixed": "native mixed precision makes a torch.Stream(), which needs an accelerator; the text of its error depends "
-    "on what the process did before",
-    "memory": "bytes of distinct storages: gradients, buckets, both: of the union of the two; aliased: gradients that "
-    "lie in a bucket; after_backward, after_zero_grad and after_second_backward. bucket_alive: whether the reducer "
-    "still holds the buckets' storage when nobody else does",
-    "compile: graphs": "by graph given to the compiler, by operation that takes parameters, in forward order: those "
-    "parameters",
-    "compile: pieces": "by graph given to the compiler, the pieces that it was cut into, in forward order: [bytes, "
-    "indices of parameters in the order in which DDPOptimizer met them, nodes added to get an output]",
-    "compile: events": "of iteration 1 and of the last: b: a compiled backward piece ended; a number: that gradient "
-    "was accumulated; l<number>: bucket <number> was launched",
-    "compile: edges": "of each compiled backward piece, in the order in which they run: where its outputs go, in their "
-    "order: a number: that parameter's gradient; b<number>: another such piece; else the name of a node. The engine "
-    "puts what is ready into its queue in this order",
-    "compile: buckets": "DDP's buckets in iteration 1 and in the last, in launch order",
-    "compile: changed_in": "the first iteration whose buckets are not those before",
-    "compile: optimizer_caps": "first_bucket_cap and bucket_bytes_cap of each DDPOptimizer that compiled a graph",
-    "compile: optimize_ddp, backend": "absent: True, and aot_eager (with the same partitioner, and a note of each "
-    "backward piece that ended); there are no such notes with inductor",
-}
 
 
 # buckets
@@ -359,7 +303,7 @@ def provenance():
     for package in ("torchvision", "transformers"):
         with contextlib.suppress(ImportError):
             versions[package] = __import__(package).__version__
-    return {"versions": versions, "date": DATE, "command": "python3 record_pytorch.py", "fields": FIELDS}
+    return {"versions": versions, "date": DATE, "command": "python3 record_pytorch.py"}
 
 
 def main():
@@ -370,7 +314,8 @@ def main():
             print(json.dumps(each, separators=(",", ":")))
         return
     described = {name: describe_model(name) for name in {r["model"]: 0 for r in records}}
-    write_json(DATA / ("pytorch_1.13.json" if OLD else "pytorch.json"), provenance(), described, records)
+    name = "pytorch_1.13.json" if OLD else "pytorch.json"
+    write_json(DATA / name, {**provenance(), **texts_of(name)}, described, records)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,8 @@
 
 Two Gloo ranks on the CPU. DistributedDataParallel.__init__ is wrapped to write down its arguments; each case then
 trains a few steps as the library does it, and the reducer's own record says which buckets it used. A library that is
-not installed is left out. The libraries under SOURCES were read, not run.
+not installed is left out. The libraries under "read" in the file were read, not run; a new
+recording takes what was found over.
 """
 
 import contextlib
@@ -31,30 +32,12 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import models as small
-from recording import DATA, DATE, run_on_ranks
+from recording import DATA, DATE, run_on_ranks, texts_of, write_json
 
 from on_ranks import free_ports
 
 STEPS = 4
 PACKAGES = ("torch", "transformers", "accelerate", "lightning", "mmengine", "ray")
-
-FIELDS = {
-    "models": "numel, dtype: of the parameters in the order in which DistributedDataParallel counts them; readiness: "
-    "the order in which their gradients are accumulated",
-    "wrapper": "plain is DistributedDataParallel itself, the reference",
-    "typed": "what the user writes: arguments of the wrapper named in how",
-    "how": "where that is written",
-    "kwargs": "what reached DistributedDataParallel.__init__ besides the module, as [value, type]; device_ids and "
-    "output_device were written down and then left out, because the model is on the CPU",
-    "error": "the exception that the library raised instead, its type and the start of its text",
-    "logging": "of the reducer after four steps: bucket_sizes: bytes in launch order before a rebuild (a list that "
-    "never changes without one); rebuilt_bucket_sizes: after it; find_unused_parameters, gradient_as_bucket_view and "
-    "broadcast_buffers as the reducer has them; static_graph as the module has it",
-    "equals_plain": "those typed of the plain cases on this model whose final buckets, before or after a rebuild as "
-    "here, are the same",
-    "read": "libraries whose source was read: version or commit, file, what the user types, what reaches "
-    "DistributedDataParallel",
-}
 
 LIST = "bucket_cap_mb_list"
 CAPS = [{}] + [{"bucket_cap_mb": cap} for cap in (25, 24, 0.5, 100, 12.5, 25.0, 25.0000001, 24.999999999, "25", [2, 25],
@@ -350,48 +333,6 @@ WRAPPERS = {
 }
 PACKAGE_OF = {"trainer": "transformers", "fabric": "lightning", "plain": "torch"}  # or its own name
 
-SOURCES = [
-    {
-        "library": "Composer",
-        "version": "mosaicml 0.32.1",
-        "file": "composer/distributed/dist_strategy.py, prepare_ddp_module()",
-        "typed": "Trainer(find_unused_parameters=...) only; no bucket size",
-        "kwargs": ["find_unused_parameters"],
-        "any value": "replace composer.distributed.dist_strategy.DistributedDataParallel by a subclass that sets the "
-        "argument (a subclass, because isinstance() is asked of it) before the Trainer wraps the model",
-    },
-    {
-        "library": "Axolotl",
-        "version": "axolotl 0.21.0",
-        "file": "axolotl/core/builders/causal.py, build(); axolotl/utils/schemas/config.py",
-        "typed": "ddp_bucket_cap_mb: in the YAML file; a pydantic field of type int | None, so 12.5 and 25.0000001 are "
-        "errors, 25.0 and '25' become 25; 0 and null are left out",
-        "kwargs": ["TrainingArguments.ddp_bucket_cap_mb, and from there as Trainer does it: 25 is dropped"],
-        "any value": "none for fractions or lists; integers other than 25 pass",
-        "find_unused_parameters": "bool(ddp_find_unused_parameters), so False by default: cfg.ddp is true where it is "
-        "not set and there is more than one rank; with ddp: false Trainer's default holds",
-    },
-    {
-        "library": "fairseq",
-        "version": "commit 14439b12ad37bd8b9e2b1383209603df996bd3f5",
-        "file": "fairseq/models/distributed_fairseq_model.py, DistributedFairseqModel()",
-        "typed": "--bucket-cap-mb, an int, default 25; only with --ddp-backend pytorch_ddp (c10d); legacy_ddp has its "
-        "own buffer of 2**28 elements",
-        "kwargs": ["broadcast_buffers", "bucket_cap_mb", "find_unused_parameters", "device_ids", "output_device"],
-        "any value": "integers, always passed explicitly: with the default 25, PyTorch >= 2.4 makes no first bucket of "
-        "1 MiB",
-    },
-    {
-        "library": "detectron2",
-        "version": "commit 084acd0f781f217e8d7b93a0099b08fce82cd88f",
-        "file": "detectron2/engine/defaults.py, create_ddp_model()",
-        "typed": "create_ddp_model(model, **kwargs) in one's own training script",
-        "kwargs": ["everything, and device_ids"],
-        "any value": "as plain; DefaultTrainer passes broadcast_buffers=False only and has no configuration key",
-    },
-]
-
-
 def plan_of(record):
     """The model, its final buckets, and whether they were rebuilt."""
     data = record["logging"]
@@ -472,23 +413,17 @@ def main():
         if "logging" in each and each["wrapper"] != "plain":
             each["equals_plain"] = [r["typed"] for r in references if plan_of(r) == plan_of(each)]
 
-    def line(value):
-        return json.dumps(value, separators=(",", ":"))
-
     if sys.argv[1:]:
-        print("\n".join(map(line, records)))
+        print("\n".join(json.dumps(each, separators=(",", ":")) for each in records))
         return
     versions = {"python": sys.version.split()[0]}
     for package in PACKAGES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             versions[package] = importlib.metadata.version(package)
-    provenance = {"versions": versions, "date": DATE, "command": "python3 record_wrappers.py", "fields": FIELDS}
-    described = ",\n".join(f"{line(name)}:{line(describe_model(name))}" for name in MODELS)
-    cases, read = ",\n".join(map(line, records)), ",\n".join(map(line, SOURCES))
-    (DATA / "wrappers.json").write_text(
-        f'{{"provenance":{json.dumps(provenance, indent=1)},\n"models":{{\n{described}\n}},\n'
-        f'"read":[\n{read}\n],\n"cases":[\n{cases}\n]}}\n'
-    )
+    provenance = {"versions": versions, "date": DATE, "command": "python3 record_wrappers.py"}
+    read = json.loads((DATA / "wrappers.json").read_text())["read"]
+    write_json(DATA / "wrappers.json", {**provenance, **texts_of("wrappers.json")},
+               {name: describe_model(name) for name in MODELS}, records, read)
 
 
 if __name__ == "__main__":

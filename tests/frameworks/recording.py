@@ -11,7 +11,7 @@
 
 and, around that, main(), which asks versions of a framework for cases, on as many ranks as each wants (tests/on_ranks.py).
 
-EVENTS says what each event means, and goes into the provenance of what is recorded.
+The recordings say under "provenance" what their fields and events mean; a new recording takes these texts over.
 """
 
 import argparse
@@ -37,20 +37,6 @@ from on_ranks import run_on_ranks  # noqa: E402
 DATE = "2026-11-25"  # of the recordings that are stored
 
 # The kinds of events in a list, which has the host's order.
-EVENTS = {
-    '"backward"': "A mark: something that the field events of the recording describes has happened.",
-    "7": "The next 7 gradients of the model's readiness are final; what follows in the list happens after the last of "
-    "them and before the next. Ahead of a mark that ends a forward pass: the next 7 modules of the model's forward "
-    "begin.",
-    '["all_reduce", numel, dtype]': "A collective: its name in torch.distributed, and the size of the largest tensor "
-    "involved, which is the output of an all-gather, and the input of a reduce-scatter. The host waits for it there, "
-    "or only has its stream wait. Left out are collectives among a single rank, and what a collective calls itself.",
-    '["reduce", numel, dtype, {"dst": 1, "async": 0}]': "Options: dst and src; op, if it is not a sum; group, the "
-    "ranks that take part, if not all; async, a number, if neither the host nor its stream waits for it there.",
-    '["wait", 0]': "The host, or its stream, waits for the collective whose async is 0.",
-    '["coalesce"], ["coalesced"]': "The two or more collectives between these go out together, at the second, which "
-    "has the async of all of them.",
-}
 # The name of each collective's largest tensor.
 COLLECTIVES = {
     "all_reduce": "tensor",
@@ -363,19 +349,27 @@ def describe_model(model):
     }
 
 
-def write_json(path, provenance, models, cases):
-    """Writes {"provenance": ..., "models": ..., "cases": [...]}, one model and one case a line."""
+def texts_of(name):
+    """What the stored recording says of its fields and events, which stands only there."""
+    stored = json.loads((DATA / name).read_text())["provenance"]
+    return {key: stored[key] for key in ("fields", "event") if key in stored}
+
+
+def write_json(path, provenance, models, cases, read=()):
+    """Writes {"provenance": ..., "models": ..., "read": [...], "cases": [...]}, one model and one case a line."""
 
     def line(value):
         return json.dumps(value, separators=(",", ":"))
 
-    models = ",\n".join(f"{line(name)}:{line(model)}" for name, model in models.items())
-    cases = ",\n".join(line(case) for case in cases)
-    provenance = json.dumps(provenance, indent=1)
-    Path(path).write_text(f'{{"provenance":{provenance},\n"models":{{\n{models}\n}},\n"cases":[\n{cases}\n]}}\n')
+    parts = [f'"provenance":{json.dumps(provenance, indent=1)}',
+             '"models":{\n' + ",\n".join(f"{line(name)}:{line(model)}" for name, model in models.items()) + "\n}"]
+    for name, values in (("read", read), ("cases", cases)):
+        if values:
+            parts.append(f'"{name}":[\n' + ",\n".join(map(line, values)) + "\n]")
+    Path(path).write_text("{" + ",\n".join(parts) + "}\n")
 
 
-def main(usage, framework, package, fields, cases, record):
+def main(usage, framework, package, cases, record):
     """The script of a framework: arguments, cases, and its file."""
     script = f"record_{framework}.py"
     parser = argparse.ArgumentParser(usage=usage.split("usage: ")[1])
@@ -391,4 +385,4 @@ def main(usage, framework, package, fields, cases, record):
         return
     provenance = {"torch": torch.__version__, package: versions, "date": DATE,
                   "command": " ".join([f"python3 tests/frameworks/{script}", *options.folder])}
-    write_json(options.output, {**provenance, "fields": fields, "event": EVENTS}, described, listed)
+    write_json(options.output, {**provenance, **texts_of(f"{framework}.json")}, described, listed)

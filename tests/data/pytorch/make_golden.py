@@ -39,8 +39,10 @@ VERSIONS = {"torch": torch.__version__, "torchvision": torchvision.__version__,
             "transformers": transformers.__version__, "date": "2026-11-21", "command": "python3 make_golden.py"}
 
 
-def write_json(name, fields, key, records):
-    """Writes {"provenance": ..., key: [...]} with one record per line, so that a change shows as a readable diff."""
+def write_json(name, key, records):
+    """Writes {"provenance": ..., key: [...]} with one record per line, so that a change shows as a readable diff. What
+    fields mean stands only in the file, and is taken over."""
+    fields = json.loads((DIRECTORY / name).read_text())["provenance"]["fields"]
     provenance = json.dumps({**VERSIONS, "fields": fields}, indent=1)
     lines = ",\n".join(json.dumps(record, separators=(",", ":")) for record in records)
     (DIRECTORY / name).write_text(f'{{"provenance":{provenance},\n"{key}":[\n{lines}\n]}}\n')
@@ -200,16 +202,6 @@ def write_parameters():
 
 # bucket_assignment.json
 
-ASSIGNMENT_FIELDS = {
-    "numel, dtype, sparse": "indexed by parameter; sparse is null where no flags are passed",
-    "limits_bytes": "the bucket size limits, the last one repeats",
-    "order": "parameter indices in the order in which they are passed to PyTorch (tensor_indices); null: 0, 1, 2, ... "
-    "without tensor_indices",
-    "buckets": "parameter indices; sorted by smallest index if order is null, else in closing order",
-    "unordered_tail": "that many buckets at the end of the list were never full; PyTorch takes them from a hash map, "
-    "so their relative order is not specified. 0 if order is null",
-}
-
 
 def random_case(rng):
     """One input. Sizes are log-uniform up to a scale of the case; many limits are the exact size of a run."""
@@ -246,15 +238,10 @@ def assign(case):
 def write_bucket_assignment():
     rng = random.Random(20261121)
     cases = [assign(random_case(rng)) for _ in range(400)]
-    write_json("bucket_assignment.json", ASSIGNMENT_FIELDS, "cases", cases)
+    write_json("bucket_assignment.json", "cases", cases)
 
 
 # readiness.json
-
-READINESS_FIELDS = {
-    "parameters": "names in registration order",
-    "ready": "the same names in the order in which their post-accumulate-grad hooks ran in one backward on the CPU",
-}
 
 
 def images():
@@ -300,18 +287,12 @@ def write_readiness():
         loss(model).backward()
         assert sorted(ready) == sorted(parameters)
         records.append({"model": name, "parameters": list(parameters), "ready": ready})
-    write_json("readiness.json", READINESS_FIELDS, "models", records)
+    write_json("readiness.json", "models", records)
 
 
 # rebuilt_buckets.json
 
-REBUILT_FIELDS = {
-    "options": "arguments of DistributedDataParallel besides the module; gloo, one process",
-    "first_iteration_bytes": "bucket sizes in launch order in iteration 1, before the rebuild",
-    "rebuilt_before_iteration": "the first iteration (from 1) that launches other buckets; null if there is none",
-    "bucket_bytes": "bucket sizes in launch order from that iteration on",
-    "bucket_parameters": "the same buckets as indices into parameters/<model>.txt",
-}
+
 DDP_OPTIONS = [{}, {"bucket_cap_mb": 25}, {"bucket_cap_mb": 5}, {"bucket_cap_mb_list": [1, 5, 10]},
                {"find_unused_parameters": True}, {"static_graph": True}]
 
@@ -353,7 +334,7 @@ def write_rebuilt_buckets():
                           "bucket_bytes": [sum(size[i] for i in bucket) for bucket in final],
                           "bucket_parameters": final})
     dist.destroy_process_group()
-    write_json("rebuilt_buckets.json", REBUILT_FIELDS, "plans", plans)
+    write_json("rebuilt_buckets.json", "plans", plans)
 
 
 if __name__ == "__main__":
