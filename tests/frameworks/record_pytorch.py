@@ -7,13 +7,12 @@
 With PyTorch 1.13 (Debian's python3-torch) it writes pytorch_1.13.json, with the options and models that exist there.
 `python3 record_pytorch.py buckets kernels` records and prints those kinds of cases only, and writes nothing.
 
-Five kinds of cases, explained in the file under "provenance":
+Four kinds of cases, explained in the file under "provenance":
 
 buckets   the buckets of four iterations, and how many gradients were ready when each was launched
 kernels   what the reducer runs for copies, divisions, casts and all-reduces in one backward pass after the rebuild
 memory    whose storage the gradients and the buckets are, to the byte
 compile   how torch.compile cuts the graph (DDPOptimizer), and what that does to readiness and launches
-mixed     native mixed precision, or why it does not run
 
 The dividing lines between kernels come from the profiler's events; everything else is seen by a communication hook that
 does what DDP does without one, and by hooks on the gradient accumulators that run before the reducer's.
@@ -203,26 +202,6 @@ def memory_cases():
         yield name, cap, {"zero_grad": True, "hook": "fp16"}
 
 
-# mixed
-
-
-def mixed_case(case, rank):
-    from torch.nn.parallel.distributed import _MixedPrecision
-
-    precision = {key: getattr(torch, value) for key, value in case["mixed_precision"].items()}
-    make_model, make_batch, loss = all_models()[case["model"]]
-    ddp = DistributedDataParallel(make_model(), mixed_precision=_MixedPrecision(**precision), **case["options"])
-    for iteration in range(ITERATIONS):
-        loss(ddp, make_batch(rank, iteration)).backward()
-        ddp.zero_grad()
-    return {"ran": True}
-
-
-def mixed_cases():
-    for precision in ({"param_dtype": "float16", "reduce_dtype": "float16"}, {"reduce_dtype": "bfloat16"}):
-        yield "mlp", {"bucket_cap_mb": 0.01}, {"mixed_precision": precision}
-
-
 def watching(watch):
     def run(case, rank):
         with Watched(case["model"], case["options"], rank, case.get("hook")) as watched:
@@ -233,7 +212,7 @@ def watching(watch):
 
 KINDS = {"buckets": (bucket_cases, watching(watch_buckets)), "kernels": (kernel_cases, kernel_case),
          "memory": (memory_cases, watching(watch_memory)), "compile": (compile_cases, watching(watch_compiled)),
-         "mixed": (mixed_cases, mixed_case)}
+     }
 
 
 def exists(options, extra):
@@ -307,7 +286,7 @@ def provenance():
 
 
 def main():
-    kinds = sys.argv[1:] or [kind for kind in KINDS if not (OLD and kind in ("compile", "mixed"))]
+    kinds = sys.argv[1:] or [kind for kind in KINDS if not (OLD and kind == "compile")]
     records = [each for kind in kinds for each in run_on_ranks(record, 2, kind, grouped=False)[0]]
     if sys.argv[1:]:
         for each in records:

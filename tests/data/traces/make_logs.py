@@ -149,7 +149,7 @@ def write(path, data):
 
 def without_folders(dump):
     """Strings of a pickle say how long they are: folders become as many x."""
-    for folder in (sys.prefix, sys.base_prefix, str(Path(__file__).resolve().parent), tempfile.gettempdir()):
+    for folder in (sys.prefix, sys.base_prefix, str(Path(__file__).resolve().parents[2]), tempfile.gettempdir()):
         dump = dump.replace(folder.encode(), b"x" * len(folder.encode()))
     return dump
 
