@@ -350,7 +350,7 @@ def describe_model(model):
 
 
 def texts_of(name):
-    """What the stored recording says of its fields and events, which stands only there."""
+    """The explanations of fields and events in the stored recording, which stand only there."""
     stored = json.loads((DATA / name).read_text())["provenance"]
     return {key: stored[key] for key in ("fields", "event") if key in stored}
 

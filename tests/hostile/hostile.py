@@ -251,7 +251,7 @@ class Run:
                 *self.some(["--ranks", "16"], ["--ranks-per-node", "8"])]
 
     def import_other(self):
-        """What is imported, from which files, of which kind, and options."""
+        """Picks an import, its files, their kind, and options."""
         of_trace = (["--ranks", "2"], ["--link", "nvlink-h100-8"])
         kind, sources, form, options = self.mutator.pick([
             ("kineto", self.corpus.traces, "json", of_trace), ("chakra", self.corpus.chakra, "bytes", of_trace),
