@@ -41,8 +41,9 @@ def draw_algorithm(axes, rows, colour):
               marker=".", markersize=3)
     measured = of_key(rows, "time_s")
     medians = [1e3 * r["time_s"] for r in measured]
-    spread = [[m - 1e3 * r["min_s"] for m, r in zip(medians, measured)],
-              [1e3 * r["max_s"] - m for m, r in zip(medians, measured)]]
+    # Rounding may put a median of few samples outside of its range.
+    spread = [[max(m - 1e3 * r["min_s"], 0) for m, r in zip(medians, measured)],
+              [max(1e3 * r["max_s"] - m, 0) for m, r in zip(medians, measured)]]
     axes.errorbar([r["world_size"] for r in measured], medians, yerr=spread, color=colour, linestyle="none",
                   marker="o", markersize=4, elinewidth=0.8, alpha=0.85)
     published = of_key(rows, "published_time_s")
