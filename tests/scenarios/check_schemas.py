@@ -317,30 +317,21 @@ SEGMENTS, SLOWER = [{"latency_us": 3, "bandwidth_gb_per_s": 2}], {"rank": 1, "co
 # By document and pointer, values that the schema refuses, and those that only the parser can.
 INVALID = {
     "minimal": {
-        "/sync/bucket_cap_mb": ([25], []),
-        "/workload/gradient": ([[]], []),
-        "/name": ([7, "", "two\nlines", "n" * 201], []),
-        "/workload": ([[]], []),
-        "/workload/forward_ms": ([-1, "1"], []),
-        "/workload/backward_ms": ([1e8], []),
-        "/workload/gradients": ([[], {}], []),
-        "/workload/gradients/0/numel": ([-5, 1.5], []),
-        "/workload/gradients/0/dtype": (["float8"], []),
-        "/workload/gradients/0/ready_ms": ([], [3.5]),
-        "/cluster/ranks": ([0, True], []),
-        "/cluster/ranks_per_node": ([], [3]),
+        "/sync/bucket_cap_mb": ([25], []), "/workload/gradient": ([[]], []),
+        "/name": ([7, "", "two\nlines", "n" * 201], []), "/workload": ([[]], []),
+        "/workload/forward_ms": ([-1, "1"], []), "/workload/backward_ms": ([1e8], []),
+        "/workload/gradients": ([[], {}], []), "/workload/gradients/0/numel": ([-5, 1.5], []),
+        "/workload/gradients/0/dtype": (["float8"], []), "/workload/gradients/0/ready_ms": ([], [3.5]),
+        "/cluster/ranks": ([0, True], []), "/cluster/ranks_per_node": ([], [3]),
         "/cluster/link": (
             [None, {**TIERS, "message_us": 1}, {**TIERS, "processors": 4}, {**TIERS, "all_gather": {"segments": SEGMENTS}},
              {**TIERS, "reduce_scatter": {"launch_us": 1, "interference": "none"}},
              {**GRAPH_LINK, "all_gather": {"segments": SEGMENTS}}, {**NCCL_LINK, "reduce_scatter": {}},
              TIERS],  # without ranks_per_node
             ["links/none.json", "."]),
-        "/cluster/link/algorithm": (["butterfly"], []),
-        "/cluster/link/intra": ([SLOW], []),
-        "/cluster/link/segments": ([[]], []),
-        "/cluster/link/message_us": ([-1], []),
-        "/cluster/link/processors": ([0], []),
-        "/cluster/link/segments/0/up_to_bytes": ([0], []),
+        "/cluster/link/algorithm": (["butterfly"], []), "/cluster/link/intra": ([SLOW], []),
+        "/cluster/link/segments": ([[]], []), "/cluster/link/message_us": ([-1], []),
+        "/cluster/link/processors": ([0], []), "/cluster/link/segments/0/up_to_bytes": ([0], []),
         "/cluster/link/segments/1/up_to_bytes": ([], [1 << 30]),
         "/cluster/link/segments/1/bandwidth_gb_per_s": ([0], []),
         "/cluster/link/interference": (
@@ -357,45 +348,34 @@ INVALID = {
         "/cluster/link/caveats": ([[{"text": "weak", "why": "so"}]], []),
         "/cluster/stragglers": ([[], [{**SLOWER, "compute_slowdown": 0.9}], [{"rank": 1}]],
                                 [[{**SLOWER, "rank": 2}], [SLOWER] * 2]),  # of 2 ranks
-        "/variation/seed": ([-1], []),
-        "/variation/compute_spread": ([1.5], []),
+        "/variation/seed": ([-1], []), "/variation/compute_spread": ([1.5], []),
         "/variation/rank_spread": ([1.5], []),
         "/variation/straggler_probability": ([0.5], []),  # without straggler_slowdown
         "/variation/straggler_slowdown": ([2], []),  # without straggler_probability
         "/caveats": (["weak", [], [""], ["n" * 501], ["two\nlines"], [7], [{"withholds_advice": True}],
                       [{"text": "weak", "withholds_advice": 1}]], []),
-        "/sync/strategy": (["DDP"], []),
-        "/sync/bucket_cap_mib": ([0, 1e-7], []),
+        "/sync/strategy": (["DDP"], []), "/sync/bucket_cap_mib": ([0, 1e-7], []),
         "/sync/bucket_cap_mib_list": ([[1, 2]], []),  # beside bucket_cap_mib
-        "/sync/pytorch_version": (["two"], []),
-        "/step/accumulation": ([0], []),
+        "/sync/pytorch_version": (["two"], []), "/step/accumulation": ([0], []),
         "/step/optimizer": (["adam"], []),  # without a device
-        "/step/cuda_graph": ([1], []),
-        "/step/sync_each_step": ([1], []),
-        "/step/launch_queue": ([0], []),
+        "/step/cuda_graph": ([1], []), "/step/sync_each_step": ([1], []), "/step/launch_queue": ([0], []),
         "/workload/model": (["resnet50"], []),  # beside gradients
     },
     "vision": {  # beside a link with ctas
         "/cluster/link/interference": ([[GROUP, ONE]], [[GROUP] * 2, [{**GROUP, "up_to_bytes": 9}]]),
-        "/cluster/link/interference/1/ctas": ([1025], []),
-        "/cluster/link/interference/1/up_to_bytes": ([], [2048]),
+        "/cluster/link/interference/1/ctas": ([1025], []), "/cluster/link/interference/1/up_to_bytes": ([], [2048]),
     },
     "shape": {
-        "/workload/model": (["gpt5"], []),
-        "/workload/model/layers": ([100_000], []),
-        "/workload/model/heads": ([], [3]),
-        "/workload/sequence_length": ([], [17]),
-        "/workload/device": (["H1000"], []),
-        "/workload/arithmetic": (["float8"], []),
+        "/workload/model": (["gpt5"], []), "/workload/model/layers": ([100_000], []),
+        "/workload/model/heads": ([], [3]), "/workload/sequence_length": ([], [17]),
+        "/workload/device": (["H1000"], []), "/workload/arithmetic": (["float8"], []),
         "/workload/image_size": ([224], []),
     },
     "llama": {f"/workload/model/{key}": ([False], []) for key in ("linear_bias", "norm_bias")},
     "vit": {
         "/workload/image_size": ([], [36]),  # no multiple of the patch
-        "/workload/model/hugging_face": ([False], []),
-        "/workload/model/heads": ([], [3]),
-        "/workload/model/patch": ([257], []),
-        "/workload/sequence_length": ([17], []),
+        "/workload/model/hugging_face": ([False], []), "/workload/model/heads": ([], [3]),
+        "/workload/model/patch": ([257], []), "/workload/sequence_length": ([17], []),
     },
     "patches": {"/workload/image_size": ([72], []), "/workload/sequence_length": ([17], [])},
 }
