@@ -133,9 +133,9 @@ class AllReduceTiming:
         """Returns whether all ranks take part. The answer is the same on each: all signed up before they trained, and
         each has taken part in a step since."""
         group = capture.ddp.process_group
-        self.on_device, self.device = capture.clock.on_device, capture.parameters[0][1].device
-        if self.on_device:
-            torch.cuda.synchronize()  # launched steps have now been taken
+        self.clock, self.device = capture.clock, capture.parameters[0][1].device
+        self.on_device = self.clock.on_device
+        self.clock.finish()  # launched steps have now been taken
         world, signed = dist.get_world_size(), self.store.add(self.key, 0)
         if dist.get_world_size(group) != world:
             self.withdraw("the model's process group is not that of all ranks")
@@ -166,27 +166,15 @@ class AllReduceTiming:
         return numbers.tolist()
 
     def _timed(self, size, count):
-        """Returns seconds of each of `count` all-reduces."""
+        """Returns seconds of each of `count` all-reduces, on a device back to back: the host runs ahead from the first on."""
         message = self.buffer[: size // 4]
         dist.all_reduce(message, group=self.group)  # all ranks are here
-        if self.on_device:
-            return self._timed_on_device(message, count)
-        times = []
+        moments = [self.clock.now()]
         for _ in range(count):
-            begin = time.perf_counter()
             dist.all_reduce(message, group=self.group)
-            times.append(time.perf_counter() - begin)
-        return times
-
-    def _timed_on_device(self, message, count):
-        """Back to back: the host runs ahead from the first on."""
-        events = [torch.cuda.Event(enable_timing=True) for _ in range(count + 1)]
-        events[0].record()
-        for event in events[1:]:
-            dist.all_reduce(message, group=self.group)
-            event.record()
-        torch.cuda.synchronize()
-        return [1e-3 * a.elapsed_time(b) for a, b in zip(events, events[1:])]
+            moments.append(self.clock.now())
+        self.clock.finish()
+        return [1e-3 * self.clock.ms_between(a, b) for a, b in zip(moments, moments[1:])]
 
     def _time_alone(self, capture):
         if not self.counts:
@@ -220,8 +208,7 @@ class AllReduceTiming:
         """Chooses messages to send at once that last for most of forward: the largest size that fits, and a quarter of
         it, as interference slows small messages more."""
         clean = [one for one in capture.passes[2:] if one.backward_begin is not None]
-        if self.on_device:
-            torch.cuda.synchronize()
+        self.clock.finish()
         forward_ms = statistics.median(capture.forward_ms(one) for one in clean) if clean else 0.0
         seconds = min(PART_OF_FORWARD * 1e-3 * self._agreed([forward_ms], dist.ReduceOp.MIN)[0], BESIDE_S)
         for size in sorted(self.sizes, reverse=True):
@@ -252,8 +239,7 @@ class AllReduceTiming:
 
     def _exchange(self, capture):
         """Shares what each rank measured beside its forward passes."""
-        if self.on_device:
-            torch.cuda.synchronize()
+        self.clock.finish()
         found = []
         for probe in self.beside:
             near = sorted(capture.passes, key=lambda one: abs(one.number - probe.one.number))[:4]
