@@ -21,10 +21,9 @@
 #include "sim/base/json_output.h"
 #include "sim/base/transformed.h"
 #include "sim/frameworks/framework_advice.h"
-#include "sim/frameworks/sharded_setting.h"
-#include "sim/predict/sharded_prediction.h"
+#include "sim/predict/prediction.h"
 #include "sim/report/number_text.h"
-#include "sim/report/sharded_report.h"
+#include "sim/report/sharding_text.h"
 #include "sim/scenario/scenario.h"
 #include "sim/scenario/sharding_input.h"
 #include "sim/workload/models/models.h"
@@ -264,48 +263,35 @@ Json checked_json(const Question& question, const TypedSettings& typed,
     return json;
 }
 
-// A step that shards, beside the best one.
-struct ShardedCheck {
-    ShardedPrediction prediction;
-    std::vector<ShardedSetting> typed;  // the best, as one types it
-
-    [[nodiscard]] double cost() const {
-        const auto best = static_cast<double>(prediction.advised().step().count());
-        const auto asked = static_cast<double>(prediction.configured.step().count());
-        return best > 0 ? std::max(asked / best - 1, 0.0) : 0.0;
-    }
-};
-
-ShardedCheck sharded_check(const Scenario& scenario) {
-    const ShardedInput input = sharded_input(scenario);
-    ShardedCheck check{.prediction = predict_sharded(scenario, input, [](double) {}), .typed = {}};
-    ShardedInput best = input;
-    best.request = check.prediction.advised().request;
-    check.typed = sharded_settings(best);
-    return check;
+// How much longer the scenario's own sharding takes than the best one, as a share.
+double cost_of(const Prediction& sharded) {
+    const auto best = static_cast<double>(sharded.advised().step().count());
+    const auto asked = static_cast<double>(sharded.configured->step().count());
+    return best > 0 ? std::max(asked / best - 1, 0.0) : 0.0;
 }
 
-std::string text_of(const Question& question, const ShardedCheck& check) {
-    const ShardedEvaluation& asked = check.prediction.configured;
-    std::string text = fmt::format(
-        "  {}, {} ranks: {}, {} a step{}\n", question.scenario.name, question.scenario.group.ranks,
-        counted(static_cast<std::int64_t>(asked.groups), "group"), ms_text(asked.step()),
-        asked.memory.fits() ? "" : "; it does not fit");
-    if (check.cost() < noticeable_gain) {
-        return text + "  Nothing there is faster.\n";
-    }
-    return text + fmt::format("  {:.1f} % over the best there, {}: {}\n", 100 * check.cost(),
-                              ms_text(check.prediction.advised().step()),
-                              setting_text(check.prediction.advised().request));
+std::string sharded_text(const Scenario& scenario, const Prediction& prediction) {
+    const Evaluation& asked = *prediction.configured;
+    const Evaluation& best = prediction.advised();
+    std::string text =
+        fmt::format("  {}, {} ranks: {}, {} a step{}\n", scenario.name, scenario.group.ranks,
+                    counted(static_cast<std::int64_t>(asked.sharded->groups), "group"),
+                    ms_text(asked.step()), asked.fits() ? "" : "; it does not fit");
+    const double cost = cost_of(prediction);
+    return text + (cost < noticeable_gain
+                       ? "  Nothing there is faster.\n"
+                       : fmt::format("  {:.1f} % over the best there, {}: {}\n", 100 * cost,
+                                     ms_text(best.step()), setting_text(best.sharded->request)));
 }
 
-Json json_of(const ShardedCheck& check) {
-    const ShardedEvaluation& asked = check.prediction.configured;
-    const ShardedEvaluation& best = check.prediction.advised();
-    return {{"groups", asked.groups},
+Json sharded_checked_json(const Prediction& prediction) {
+    const Evaluation& asked = *prediction.configured;
+    const Evaluation& best = prediction.advised();
+    return {{"groups", asked.sharded->groups},
             {"step_ms", to_ms(asked.step())},
-            {"best", {{"sharding", sharding_json(best.request)}, {"step_ms", to_ms(best.step())}}},
-            {"cost", check.cost()}};
+            {"best",
+             {{"sharding", sharding_json(best.sharded->request)}, {"step_ms", to_ms(best.step())}}},
+            {"cost", cost_of(prediction)}};
 }
 
 std::string lines_of(std::string_view heading, const std::vector<std::string>& sentences) {
@@ -352,9 +338,10 @@ void compare(const ScenarioOptions& options, const std::string& file, TypedSetti
     const Question question = question_of(options, file, typed);
     std::ranges::copy(question.notes, std::back_inserter(typed.notes));
     if (typed.sharding) {
-        const ShardedCheck check = sharded_check(question.scenario);
-        text += text_of(question, check);
-        json["checked"] = json_of(check);
+        const Prediction prediction =
+            predict_sharded(question.scenario, sharded_input(question.scenario), [](double) {});
+        text += sharded_text(question.scenario, prediction);
+        json["checked"] = sharded_checked_json(prediction);
     } else if (is_refused(question, typed)) {
         text += "  torch.compile refuses a cap below 1 MiB: no step to predict.\n";
     } else {

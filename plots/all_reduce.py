@@ -7,9 +7,7 @@ Reads RESULT.json and writes PICTURE.svg and PICTURE.png. Lines are simulated, d
 range, open diamonds are published. Needs matplotlib.
 """
 
-import json
 import sys
-from pathlib import Path
 
 import plot  # palette, style and how a picture is saved
 
@@ -22,22 +20,15 @@ COLOURS = {"library": plot.GREY, "ring": plot.BLUE, "direct": plot.VERMILION,
 MOST_PANELS = 4
 
 
-def size_text(count):
-    for unit, size in (("GiB", 2 ** 30), ("MiB", 2 ** 20), ("KiB", 2 ** 10)):
-        if count >= size:
-            return f"{count / size:g} {unit}"
-    return f"{count} B"
-
-
 def panels_of(rows):
     """Title and rows of each panel: a message each, at most MOST_PANELS of them, evenly chosen; all of them in one
     where none was summed on two numbers of ranks."""
     sizes = sorted({row["bytes"] for row in rows})
     if len({(row["bytes"], row["world_size"]) for row in rows}) == len(sizes) > 1:
-        return [(f"{size_text(sizes[0])} to {size_text(sizes[-1])}", rows)]
+        return [(f"{plot.bytes_text(sizes[0])} to {plot.bytes_text(sizes[-1])}", rows)]
     if len(sizes) > MOST_PANELS:
         sizes = [sizes[round(i * (len(sizes) - 1) / (MOST_PANELS - 1))] for i in range(MOST_PANELS)]
-    return [(size_text(size), [row for row in rows if row["bytes"] == size]) for size in sizes]
+    return [(plot.bytes_text(size), [row for row in rows if row["bytes"] == size]) for size in sizes]
 
 
 def of_key(rows, key):
@@ -50,8 +41,9 @@ def draw_algorithm(axes, rows, colour):
               marker=".", markersize=3)
     measured = of_key(rows, "time_s")
     medians = [1e3 * r["time_s"] for r in measured]
-    spread = [[m - 1e3 * r["min_s"] for m, r in zip(medians, measured)],
-              [1e3 * r["max_s"] - m for m, r in zip(medians, measured)]]
+    # Rounding may put a median of few samples outside of its range.
+    spread = [[max(m - 1e3 * r["min_s"], 0) for m, r in zip(medians, measured)],
+              [max(1e3 * r["max_s"] - m, 0) for m, r in zip(medians, measured)]]
     axes.errorbar([r["world_size"] for r in measured], medians, yerr=spread, color=colour, linestyle="none",
                   marker="o", markersize=4, elinewidth=0.8, alpha=0.85)
     published = of_key(rows, "published_time_s")
@@ -84,6 +76,8 @@ def legend_of(axes, algorithms, rows):
 
 def draw(document):
     rows = [row for row in document["rows"] if row["algorithm"] in COLOURS]
+    if not rows:
+        sys.exit("all_reduce.py: the result has no rows")
     drawn = panels_of(rows)
     algorithms = [a for a in COLOURS if any(row["algorithm"] == a for row in rows)]
     figure, panels = plt.subplots(1, len(drawn), sharey=True, squeeze=False, figsize=(2.4 + 2.6 * len(drawn), 3.8))
@@ -97,17 +91,9 @@ def draw(document):
     return figure
 
 
-def main():
-    if len(sys.argv) != 3:
-        sys.exit("usage: all_reduce.py RESULT.json PICTURE")
-    document = json.loads(plot.read_text(Path(sys.argv[1])))
-    if not document["rows"]:
-        sys.exit("all_reduce.py: the result has no rows")
-    picture = Path(sys.argv[2])
-    machine = "; ".join(filter(None, [document.get("hardware"), document.get("libraries"), *document.get("links", [])]))
-    with plot.Pictures(picture.parent) as pictures:
-        pictures.save(draw(document), {"machine": machine}, picture.name)
+def machine_of(document):
+    return "; ".join(filter(None, [document.get("hardware"), document.get("libraries"), *document.get("links", [])]))
 
 
 if __name__ == "__main__":
-    main()
+    plot.draw_file(draw, machine_of)

@@ -7,10 +7,6 @@ Reads COMPARISON.json and writes PICTURE.svg and PICTURE.png. Lines are predicte
 95 % intervals; left with copied buckets, right with views. Needs matplotlib.
 """
 
-import json
-import sys
-from pathlib import Path
-
 import plot  # palette, style and how a picture is saved
 
 import matplotlib.pyplot as plt
@@ -20,26 +16,14 @@ def draw_case(axes, case, colour):
     points = case["points"]
     caps = [p["bucket_cap_mib"] for p in points]
     medians = [p["measured_backward_ms"] for p in points]
-    interval = [
-        [m - p["measured_interval_ms"][0] for m, p in zip(medians, points)],
-        [p["measured_interval_ms"][1] - m for m, p in zip(medians, points)],
-    ]
+    interval = [[m - p["measured_interval_ms"][0] for m, p in zip(medians, points)],
+                [p["measured_interval_ms"][1] - m for m, p in zip(medians, points)]]
     axes.plot(caps, [p["predicted_backward_ms"] for p in points], color=colour, label="predicted")
-    axes.errorbar(
-        caps,
-        medians,
-        yerr=interval,
-        color="black",
-        linestyle="none",
-        marker="o",
-        markersize=4,
-        elinewidth=0.8,
-        label="measured",
-    )
+    axes.errorbar(caps, medians, yerr=interval, color="black", linestyle="none", marker="o", markersize=4,
+                  elinewidth=0.8, label="measured")
     plot.cap_axis(axes, caps)
     axes.set_title(
-        f"{'gradient_as_bucket_view' if case['views'] else 'copied buckets'}, MAPE {100 * case['mape']:.1f} %"
-    )
+        f"{'gradient_as_bucket_view' if case['views'] else 'copied buckets'}, MAPE {100 * case['mape']:.1f} %")
 
 
 def draw(comparison):
@@ -51,14 +35,5 @@ def draw(comparison):
     return figure
 
 
-def main():
-    if len(sys.argv) != 3:
-        sys.exit("usage: backward_by_cap.py COMPARISON.json PICTURE")
-    comparison = json.loads(plot.read_text(Path(sys.argv[1])))
-    picture = Path(sys.argv[2])
-    with plot.Pictures(picture.parent) as pictures:
-        pictures.save(draw(comparison), {"machine": comparison["machine"]}, picture.name)
-
-
 if __name__ == "__main__":
-    main()
+    plot.draw_file(draw, lambda comparison: comparison["machine"])

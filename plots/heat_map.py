@@ -7,7 +7,7 @@ usage: heat_map.py ROWS PICTURE [--x POINTER] [--y POINTER] [--colour COLUMN] [-
 Reads ROWS, JSON lines or CSV, and writes PICTURE.svg and PICTURE.png. Without --x and --y the first two keys that
 vary are the axes; keys that vary besides have to be held at a value each with --at. The colour is step_ms unless
 another column is asked for. The title names model and link: as the rows vary them, else as SCENARIO, the file that was
-swept, has them. An axis whose values grow by a factor is logarithmic. Needs matplotlib.
+swept, has them. Values of an axis are one step apart, however far they lie. Needs matplotlib.
 """
 
 import argparse
@@ -21,7 +21,7 @@ import plot  # style and how a picture is saved
 
 import matplotlib.pyplot as plt
 from matplotlib.colors import LogNorm
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator
 
 MOST_LABELLED_CELLS = 150
 MOST_TICKS = 12
@@ -89,58 +89,22 @@ def is_number(value):
 
 
 class Axis:
-    """The values of a key in rising order, as numbers where all are, else one after another."""
+    """The values of a key, one step apart: rising where all are numbers, else as they come."""
 
     def __init__(self, rows, key):
         self.key = key
         values = {json.dumps(row[key]): row[key] for row in rows}.values()
         self.is_numeric = all(map(is_number, values))
         self.values = sorted(values) if self.is_numeric else list(values)
-        self.is_log = self.is_numeric and self.values[0] > 0 and self.grows_by_a_factor()
         self.index = {json.dumps(value): i for i, value in enumerate(self.values)}
-
-    def grows_by_a_factor(self):
-        """Whether the steps are nearer to one factor than to one difference."""
-        if len(self.values) < 3:
-            return len(self.values) == 2 and self.values[1] >= 4 * self.values[0]
-        ratios = [math.log(b / a) for a, b in zip(self.values, self.values[1:])]
-        steps = [b - a for a, b in zip(self.values, self.values[1:])]
-        return max(ratios) / min(ratios) < max(steps) / min(steps)
 
     def place_of(self, row):
         return self.index[json.dumps(row[self.key])]
 
-    def centres(self):
-        if not self.is_numeric:
-            return list(range(len(self.values)))
-        return [math.log(v) for v in self.values] if self.is_log else self.values
-
-    def edges(self):
-        """Cells meet half way between their values, on a logarithmic axis of the logarithms."""
-        centres = self.centres()
-        if len(centres) == 1:
-            return self.from_centre([centres[0] - 0.5, centres[0] + 0.5])
-        between = [(a + b) / 2 for a, b in zip(centres, centres[1:])]
-        return self.from_centre([2 * centres[0] - between[0], *between, 2 * centres[-1] - between[-1]])
-
-    def from_centre(self, values):
-        return [math.exp(v) for v in values] if self.is_log else values
-
-    def set_up(self, matplotlib_axis, set_scale):
-        if self.is_log:
-            set_scale("log")
-        if self.is_numeric and len(self.values) > MOST_TICKS:  # round numbers say more than every n-th value
-            matplotlib_axis.set_major_formatter(FuncFormatter(lambda at, _: value_text(at)))
-            matplotlib_axis.set_minor_formatter(NullFormatter())
-            return
+    def set_up(self, matplotlib_axis):
         stride = max(1, math.ceil(len(self.values) / MOST_TICKS))
-        ticks = self.from_centre(self.centres())[::stride]
-        matplotlib_axis.set_ticks(ticks)
-        labels = dict(zip(ticks, self.values[::stride]))
-        matplotlib_axis.set_major_formatter(FuncFormatter(
-            lambda at, _: value_text(labels[min(ticks, key=lambda tick: abs(tick - at))])))
-        matplotlib_axis.set_minor_formatter(NullFormatter())
-        matplotlib_axis.set_tick_params(which="minor", length=0)
+        ticks = range(0, len(self.values), stride)
+        matplotlib_axis.set_ticks(ticks, [value_text(self.values[i]) for i in ticks])
 
 
 def value_text(value):
@@ -181,28 +145,24 @@ def cell_text(value):
     return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
-def label_cells(axes, x, y, cells, image):
-    for j, height in enumerate(y.from_centre(y.centres())):
-        for i, place in enumerate(x.from_centre(x.centres())):
-            if not math.isnan(cells[j][i]):
-                red, green, blue, _ = image.cmap(image.norm(cells[j][i]))
+def label_cells(axes, cells, image):
+    for j, line in enumerate(cells):
+        for i, value in enumerate(line):
+            if not math.isnan(value):
+                red, green, blue, _ = image.cmap(image.norm(value))
                 dark = 0.299 * red + 0.587 * green + 0.114 * blue < 0.5
-                axes.text(place, height, cell_text(cells[j][i]), ha="center", va="center", fontsize=7.5,
+                axes.text(i, j, cell_text(value), ha="center", va="center", fontsize=7.5,
                           color="white" if dark else "black")
 
 
-def draw_contours(axes, x, y, cells, norm):
+def draw_contours(axes, x, y, cells, finite, norm):
     """Lines of equal value, where both axes have an order."""
-    finite = [value for line in cells for value in line if not math.isnan(value)]
-    if not (x.is_numeric and y.is_numeric) or len(x.values) < 2 or len(y.values) < 2 or min(finite) == max(finite):
+    low, high, count = min(finite), max(finite), 8
+    if not (x.is_numeric and y.is_numeric) or len(x.values) < 2 or len(y.values) < 2 or low == high:
         return
-    count = 8
-    low, high = min(finite), max(finite)
-    levels = [low * (high / low) ** (i / count) if isinstance(norm, LogNorm) else low + (high - low) * i / count
-              for i in range(1, count)]
-    lines = axes.contour(x.from_centre(x.centres()), y.from_centre(y.centres()), cells, levels=levels,
-                         colors="white", linewidths=0.8)
-    axes.clabel(lines, fontsize=7.5, fmt=cell_text)
+    shares = [i / count for i in range(1, count)]
+    levels = [low * (high / low) ** share if norm else low + (high - low) * share for share in shares]
+    axes.clabel(axes.contour(cells, levels=levels, colors="white", linewidths=0.8), fontsize=7.5, fmt=cell_text)
 
 
 def read_object(path):
@@ -265,17 +225,17 @@ def draw(rows, x, y, column, title):
     axes.grid(False)
     what = TITLES.get(column, plot.plain(column)) + (" (logarithmic)" if logarithmic else "")
     axes.set_title(title or what)
-    image = axes.pcolormesh(x.edges(), y.edges(), cells, cmap="viridis", norm=norm, rasterized=True)
-    x.set_up(axes.xaxis, axes.set_xscale)
-    y.set_up(axes.yaxis, axes.set_yscale)
+    image = axes.imshow(cells, cmap="viridis", norm=norm, origin="lower", aspect="auto")
+    x.set_up(axes.xaxis)
+    y.set_up(axes.yaxis)
     if sum(len(value_text(value)) + 2 for value in x.values[:MOST_TICKS]) > MOST_CHARACTERS:
         plt.setp(axes.get_xticklabels(), rotation=25, ha="right", rotation_mode="anchor")
     if len(x.values) * len(y.values) <= MOST_LABELLED_CELLS:
-        label_cells(axes, x, y, cells, image)
+        label_cells(axes, cells, image)
     else:
-        draw_contours(axes, x, y, cells, norm)
-    axes.set_xlabel(label_of(x.key) + (", logarithmic" if x.is_log else ""), fontsize=10)
-    axes.set_ylabel(label_of(y.key) + (", logarithmic" if y.is_log else ""), fontsize=10)
+        draw_contours(axes, x, y, cells, finite, norm)
+    axes.set_xlabel(label_of(x.key), fontsize=10)
+    axes.set_ylabel(label_of(y.key), fontsize=10)
     bar = figure.colorbar(image, ax=axes)
     bar.set_label(what)
     bar.outline.set_visible(False)

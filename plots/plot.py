@@ -392,6 +392,15 @@ class Pictures:
                 file.unlink(missing_ok=True)
 
 
+def draw_file(draw, machine_of):
+    """The script that draws one picture: SCRIPT RESULT.json PICTURE."""
+    if len(sys.argv) != 3:
+        sys.exit(f"usage: {Path(sys.argv[0]).name} RESULT.json PICTURE")
+    document, picture = json.loads(read_text(Path(sys.argv[1]))), Path(sys.argv[2])
+    with Pictures(picture.parent) as pictures:
+        pictures.save(draw(document), {"machine": machine_of(document)}, picture.name)
+
+
 def main():
     if len(sys.argv) != 2:
         sys.exit("usage: plot.py FOLDER")

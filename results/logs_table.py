@@ -10,17 +10,15 @@ links/rows.csv has the times with their sources. Errors are of what is typical o
 64 KiB to 1 GiB; a row is within the range where it is between the times of the preset's ends.
 """
 
-import argparse
 import csv
 import io
 import math
 import statistics
-import subprocess
 import sys
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
-PROGRAM = HERE.parent / "build/release/cli/bucketwise"
+import tables
+
 SMALLEST, LARGEST = 64 << 10, 1 << 30
 # Slower by this than more nodes of the same machines are, at most sizes: no law of a number of ranks says that.
 ANOMALOUS = 1.5
@@ -29,10 +27,7 @@ GROWTH_SIZES = {"1 MiB": 1 << 20, "64 MiB": 64 << 20, "1 GiB": 1 << 30}
 
 
 def lines_of(program, *arguments):
-    said = subprocess.run([program, *arguments, "--format", "csv"], capture_output=True, text=True)
-    if said.returncode != 0:
-        sys.exit(said.stderr.strip())
-    return list(csv.DictReader(io.StringIO(said.stdout)))
+    return list(csv.DictReader(io.StringIO(program.run("link", *arguments, "--format", "csv"))))
 
 
 class Set:
@@ -68,9 +63,8 @@ class Set:
 
 def read_sets(program):
     rows = {}
-    with open(HERE / "links" / "rows.csv", encoding="utf-8", newline="") as file:
-        for row in csv.DictReader(file):
-            rows.setdefault(row["set"], []).append(row)
+    for row in tables.rows_of(Path(__file__).parent / "links" / "rows.csv"):
+        rows.setdefault(row["set"], []).append(row)
     return [Set(of_set, program) for of_set in rows.values()]
 
 
@@ -139,14 +133,14 @@ def check(sets, program):
 
 
 def main():
-    parser = argparse.ArgumentParser(usage=__doc__.split("usage: ", 1)[1])
-    parser.add_argument("--program", default=str(PROGRAM))
+    parser = tables.parser_of(__doc__)
     parser.add_argument("--sizes", action="store_true")
     parser.add_argument("--check", action="store_true")
     wanted = parser.parse_args()
-    sets = read_sets(wanted.program)
+    program = tables.Program(wanted.program)
+    sets = read_sets(program)
     if wanted.check:
-        check(sets, wanted.program)
+        check(sets, program)
         return
     anomalous = anomalies(sets)
     print_sets(sets, anomalous, wanted.sizes)

@@ -7,32 +7,29 @@ usage: table.py [--again [--program BUCKETWISE]]
    --program  default: build/release/cli/bucketwise of this checkout
 """
 
-import argparse
 import json
 import statistics
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
+import tables
+
 FOLDER = Path(__file__).resolve().parent / "validation"
-PROGRAM = FOLDER.parents[1] / "build/release/cli/bucketwise"
 LINKS = {"1gbit": 0, "300mbit": 1, "loopback": 2}
 
 
 def main():
-    parser = argparse.ArgumentParser()
+    parser = tables.parser_of(__doc__)
     parser.add_argument("--again", action="store_true")
-    parser.add_argument("--program", type=Path, default=PROGRAM)
     options = parser.parse_args()
-    if options.again and not options.program.is_file():
-        parser.error(f"--program: expected a built bucketwise, got {options.program}, which is no file")
+    program = tables.Program(options.program) if options.again else None
     said = f" {'said':>7}" if options.again else ""
-    print(f"{'workload, link, repeat':30} {'caps':>4} {'error':>7} {'noise':>7} {'regret':>7}{said} {'over default':>12}  {'error':12} {'decision':12} regret, 95 %")
+    print(f"{'workload, link, repeat':30} {'caps':>4} {'error':>7} {'noise':>7} {'regret':>7}{said} {'over default':>12}"
+          f"  {'error':12} {'decision':12} regret, 95 %")
     runs = sorted((file.parent for file in FOLDER.glob("*/comparison.json")), key=order)
     comparisons = []
     for run in runs:
-        c = compared_again(options.program, run) if options.again else json.loads((run / "comparison.json").read_text())
+        c = compared_again(program, run) if options.again else json.loads((run / "comparison.json").read_text())
         comparisons.append(c)
         print_line(run, c, options.again)
     for what in ("error", "decision"):
@@ -69,11 +66,8 @@ def compared_again(program, run):
     measurements = str(run / "measurements.jsonl")
     with tempfile.TemporaryDirectory() as folder:
         link, scenario, comparison = (f"{folder}/{name}.json" for name in ("link", "scenario", "comparison"))
-        for command in (["calibrate", measurements, "-o", link, "--scenario-output", scenario],
-                        ["compare", scenario, "--link", link, "--measurements", measurements, "-o", comparison]):
-            said = subprocess.run([str(program), *command], capture_output=True, text=True)
-            if said.returncode != 0:
-                sys.exit(f"{run.name}: {said.stderr.strip()}")
+        program.run(run.name, "calibrate", measurements, "-o", link, "--scenario-output", scenario)
+        program.run(run.name, "compare", scenario, "--link", link, "--measurements", measurements, "-o", comparison)
         return json.loads(Path(comparison).read_text())
 
 
@@ -84,7 +78,4 @@ def chosen_point(c):
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except KeyboardInterrupt:
-        sys.exit(130)
+    tables.run(main)

@@ -10,18 +10,13 @@ The program `bucketwise` does the work; it comes along in the wheel. Nothing is 
 TYPE_CHECKING = False  # as typing's, which takes a while to import
 if TYPE_CHECKING:
     from bucketwise._command import InputError
-    from bucketwise._prediction import Plan, Prediction, Setting, Verdict, predict
-    from bucketwise._sharded_prediction import ShardedPlan, ShardedPrediction, predict_sharded
-    from bucketwise._sweep import sweep
+    from bucketwise._prediction import (Plan, Prediction, Setting, ShardedPlan, ShardedPrediction, Verdict, predict,
+                                        predict_sharded, sweep)
 
     __version__: str
 
 __all__ = ["InputError", "Plan", "Prediction", "Setting", "ShardedPlan", "ShardedPrediction", "Verdict", "__version__",
            "predict", "predict_sharded", "sweep"]
-
-_MODULES = {"InputError": "_command", "Plan": "_prediction", "Prediction": "_prediction", "Setting": "_prediction",
-            "Verdict": "_prediction", "predict": "_prediction", "ShardedPlan": "_sharded_prediction",
-            "ShardedPrediction": "_sharded_prediction", "predict_sharded": "_sharded_prediction", "sweep": "_sweep"}
 
 
 def __getattr__(name: str) -> object:
@@ -29,10 +24,10 @@ def __getattr__(name: str) -> object:
         from importlib.metadata import version
 
         return version("bucketwise")
-    if name in _MODULES:
+    if name in __all__:
         from importlib import import_module
 
-        return getattr(import_module(f"bucketwise.{_MODULES[name]}"), name)
+        return getattr(import_module(f"bucketwise.{'_command' if name == 'InputError' else '_prediction'}"), name)
     raise AttributeError(f"module 'bucketwise' has no attribute '{name}'")
 
 

@@ -54,9 +54,8 @@ def row(validation, load, seed, seconds):
     return [load, seed, seconds, found["verdict"]["decision"], found["verdict"]["error"],
             "default" if advised["is_default"] else f"{advised['bucket_cap_mib']:.5g}", advised["buckets"],
             *(f"{point['measured_step_ms']:.4g}" for point in (advised, default, best)),
-            *(f"{share:.4f}" for share in (found["regret"], *found["verdict"]["regret_95"],
-                                           found["mape"], found["noise_floor"])),
-            found["verdict"]["text"]]
+            *(f"{share:.4f}" for share in (found["regret"], *found["verdict"]["regret_95"], found["mape"],
+                                           found["noise_floor"])), found["verdict"]["text"]]
 
 
 HEADER = ["load", "seed", "seconds", "decision", "error", "advised_mib", "buckets", "advised_ms", "default_ms",
@@ -70,8 +69,7 @@ def cost_in(long_run, run):
     if run["advised_mib"] == "default":
         same = [point for point in points if point["is_default"]]
     else:
-        same = [point for point in points
-                if not point["is_default"] and point["buckets"] == int(run["buckets"])]
+        same = [point for point in points if not point["is_default"] and point["buckets"] == int(run["buckets"])]
         if not same:
             return float(run["regret"])
     return same[0]["measured_step_ms"] / best_of(points)["measured_step_ms"] - 1

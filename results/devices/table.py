@@ -9,18 +9,16 @@ usage: table.py [--program BUCKETWISE] [--refit] [--expect FILE | --write FILE]
 rows.csv has the rows with their sources; README.md says what was fitted to which.
 """
 
-import argparse
-import csv
 import json
 import math
 import statistics
-import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
-PROGRAM = HERE.parents[1] / "build/release/cli/bucketwise"
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import tables
+from tables import percent
+
 # Fitted factors: the prior, and its usual deviation as a share. A factor that no row determines keeps its prior. The
 # host's prior is 20 us for an operation, and 13 us for a kernel.
 BEGIN = {"tensor_efficiency": (0.8, 0.15), "vector_efficiency": (0.95, 0.08), "convolution_efficiency": (0.9, 0.15),
@@ -31,27 +29,14 @@ STEPS = 4
 STEP = 0.03
 
 
-class Program:
-    def __init__(self, path):
-        self.path = path
-        self.folder = tempfile.TemporaryDirectory()
-
-    def predict(self, row, factors):
-        workload = json.loads(row["workload"])
-        if factors:
-            device = workload["device"]
-            workload["device"] = {**({"preset": device} if isinstance(device, str) else device), **factors}
-        scenario = {"name": row["row"], "workload": workload, "cluster": {"ranks": 1, "link": "eth-100g"},
-                    "sync": {"strategy": row["strategy"]}, "step": json.loads(row["step"])}
-        file = Path(self.folder.name) / "scenario.json"
-        file.write_text(json.dumps(scenario))
-        command = [str(self.path), "predict", str(file), "--json", "-"]
-        if row["strategy"] != "none":
-            command += ["--bucket-cap", "25MiB"]
-        said = subprocess.run(command, capture_output=True, text=True)
-        if said.returncode != 0:
-            sys.exit(f"{row['row']}: {said.stderr.strip()}")
-        return json.loads(said.stdout)
+def predict(program, row, factors):
+    workload = json.loads(row["workload"])
+    if factors:
+        device = workload["device"]
+        workload["device"] = {**({"preset": device} if isinstance(device, str) else device), **factors}
+    scenario = {"name": row["row"], "workload": workload, "cluster": {"ranks": 1, "link": "eth-100g"},
+                "sync": {"strategy": row["strategy"]}, "step": json.loads(row["step"])}
+    return program.predict(scenario, *(["--bucket-cap", "25MiB"] if row["strategy"] != "none" else []))
 
 
 def part_of(said, row):
@@ -59,7 +44,7 @@ def part_of(said, row):
 
 
 def predicted(program, row, factors=None):
-    return part_of(program.predict(row, factors)["default"], row)
+    return part_of(predict(program, row, factors)["default"], row)
 
 
 def solved(matrix, right):
@@ -105,10 +90,6 @@ def fitted(program, rows):
     return factors_at(moves)
 
 
-def percent(share):
-    return f"{100 * share:6.1f} %"
-
-
 def judge(program, rows):
     """Prints a line for each row, and what they say together; returns what was predicted."""
     stored = []
@@ -117,7 +98,7 @@ def judge(program, rows):
                       ("last", "not fitted to, and looked at last: NVIDIA's BERT-large")):
         errors, within, told = [], [], []
         for row in (row for row in rows if row["use"] == use):
-            said = program.predict(row, None)
+            said = predict(program, row, None)
             measured, ms = float(row["measured_ms"]), part_of(said["default"], row)
             ends = {end["end"]: part_of(end["best"], row) for end in said["device_preset"]["ends"]}
             binding = said["binding"]
@@ -149,38 +130,16 @@ def refit(program, rows):
     print(f"left out: median error {percent(statistics.median(out)).strip()}, largest {percent(max(out)).strip()}")
 
 
-def check(stored, expected):
-    if len(stored) != len(expected):
-        sys.exit(f"expected {len(expected)} rows, got {len(stored)}")
-    for got, wanted in zip(stored, expected):
-        if got["row"] != wanted["row"] or any(not math.isclose(got[key], wanted[key], rel_tol=1e-6, abs_tol=1e-9)
-                                              for key in wanted if key != "row"):
-            sys.exit(f"expected {wanted}, got {got}: if the model was meant to change, write the file anew")
-
-
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--program", type=Path, default=PROGRAM)
+    parser = tables.parser_of(__doc__, stores=True)
     parser.add_argument("--refit", action="store_true")
-    parser.add_argument("--expect", type=Path)
-    parser.add_argument("--write", type=Path)
     options = parser.parse_args()
-    if not options.program.is_file():
-        parser.error(f"--program: expected a built bucketwise, got {options.program}, which is no file")
-    program = Program(options.program)
-    with open(HERE / "rows.csv", newline="") as file:
-        rows = list(csv.DictReader(file))
+    program, rows = tables.Program(options.program), tables.rows_of(Path(__file__).parent / "rows.csv")
     stored = judge(program, rows)
     if options.refit:
         refit(program, rows)
-    if options.write:
-        options.write.write_text(json.dumps(stored, indent=1) + "\n")
-    if options.expect:
-        check(stored, json.loads(options.expect.read_text()))
+    tables.store(stored, options)
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except KeyboardInterrupt:
-        sys.exit(130)
+    tables.run(main)

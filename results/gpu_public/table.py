@@ -11,19 +11,18 @@ usage: table.py [--program BUCKETWISE] [--details] [--set NAME] [--picture FILE]
 The rule that makes a scenario and a link of a set's rows is README.md's; no row that is judged is fitted to.
 """
 
-import argparse
-import csv
 import json
 import math
 import statistics
-import subprocess
 import sys
-import tempfile
 from collections import defaultdict
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-PROGRAM = HERE.parents[1] / "build/release/cli/bucketwise"
+sys.path.insert(0, str(HERE.parent))
+import tables
+from tables import rows_of
+
 # Rows that give the computing time, and are not judged: the first of these in a table, or the all-reduces after
 # backward that leave the least time for computing.
 ALONE = ("single_gpu", "no_sync")
@@ -36,31 +35,15 @@ PRESET_GB_PER_S = {"A100": 2039, "H100": 3350, "V100": 900}
 MOST_NOISE = 0.2
 
 
-def rows_of(name):
-    with open(HERE / name, newline="") as file:
-        return list(csv.DictReader(file))
-
-
 def median_of(rows, column):
     values = [float(row[column]) for row in rows if row[column]]
     return statistics.median(values) if values else None
 
 
-class Program:
-    def __init__(self, path):
-        self.path = path
-        self.folder = tempfile.TemporaryDirectory()
-
-    def predict(self, scenario, strategy, caps=()):
-        file = Path(self.folder.name) / "scenario.json"
-        file.write_text(json.dumps(scenario))
-        command = [str(self.path), "predict", str(file), "--strategy", strategy, "--json", "-"]
-        if caps:
-            command += ["--bucket-cap", ",".join(f"{cap}MiB" for cap in caps)]
-        said = subprocess.run(command, capture_output=True, text=True)
-        if said.returncode != 0:
-            sys.exit(f"{scenario['name']}: {said.stderr.strip()}")
-        return json.loads(said.stdout)
+class Program(tables.Program):
+    def with_strategy(self, scenario, strategy, caps=()):
+        named = ["--bucket-cap", ",".join(f"{cap}MiB" for cap in caps)] if caps else []
+        return self.predict(scenario, "--strategy", strategy, *named)
 
     def step_ms(self, scenario, strategy, cap=None):
         if strategy.endswith(SHARDED):  # each rank updates its part, then broadcasts it
@@ -68,7 +51,7 @@ class Program:
             step = {**scenario["step"], "optimizer_ms": scenario["step"]["optimizer_ms"] / scenario["cluster"]["ranks"]}
             scenario = {**scenario, "step": step, "sync": {**scenario["sync"], "sharded_optimizer": "broadcast"}}
         named = cap and cap != "default"
-        said = self.predict(scenario, strategy, [cap] if named else [])
+        said = self.with_strategy(scenario, strategy, [cap] if named else [])
         return (said["sweep"][0] if named else said["default"] if cap else said["best"])["step_ms"]
 
 
@@ -85,7 +68,7 @@ def segments_through(points):
 
 
 def has_all_reduces(name):
-    return any(row["set"] == name for row in rows_of("allreduces.csv"))
+    return any(row["set"] == name for row in rows_of(HERE / "allreduces.csv"))
 
 
 def link_of(name, given, rows, gradients):
@@ -94,7 +77,7 @@ def link_of(name, given, rows, gradients):
         return given["link"]
     ranks = given["ranks"]
     by_bytes = defaultdict(list)
-    for row in rows_of("allreduces.csv"):
+    for row in rows_of(HERE / "allreduces.csv"):
         if row["set"] == name and float(row["std_ms"] or 0) < MOST_NOISE * float(row["time_ms"]):
             by_bytes[int(row["bytes"])].append(row)
     points = sorted((size, median_of(of_size, "time_ms")) for size, of_size in by_bytes.items())
@@ -160,7 +143,7 @@ def add_computing(program, scenario, rows):
 
 
 def gradients_of(program, scenario):
-    said = program.predict({**scenario, "cluster": {"ranks": 2, "link": "eth-100g"}}, "overlap")
+    said = program.with_strategy({**scenario, "cluster": {"ranks": 2, "link": "eth-100g"}}, "overlap")
     sizes = said["best"]["bucket_bytes"]
     return {"count": len(sizes), "bytes": sum(sizes)}
 
@@ -196,7 +179,7 @@ def advice(program, scenario, predicted):
     by_cap = {float(row["cap_mib"]): row for row in predicted if row["cap_mib"] not in ("", "default")}
     if len(by_cap) < 2:
         return None
-    said = program.predict(scenario, scenario["sync"]["strategy"], [f"{cap:g}" for cap in sorted(by_cap)])
+    said = program.with_strategy(scenario, scenario["sync"]["strategy"], [f"{cap:g}" for cap in sorted(by_cap)])
     chosen = said["default" if said["keep_default"] else "best"]
     cap = min(by_cap, key=lambda cap: abs(math.log(cap / chosen["bucket_cap_mib"])))
     return {"cap_mib": cap, "regret": by_cap[cap]["measured_ms"] / min(r["measured_ms"] for r in by_cap.values()) - 1,
@@ -204,27 +187,22 @@ def advice(program, scenario, predicted):
 
 
 def percent(share):
-    return f"{100 * share:6.2f} %"
+    return tables.percent(share, 2)
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--program", type=Path, default=PROGRAM)
+    parser = tables.parser_of(__doc__, stores=True)
     parser.add_argument("--details", action="store_true")
     parser.add_argument("--set", action="append")
     parser.add_argument("--picture", type=Path)
-    parser.add_argument("--expect", type=Path)
-    parser.add_argument("--write", type=Path)
     options = parser.parse_args()
     sets = json.loads((HERE / "sets.json").read_text())
     if unknown := sorted(set(options.set or ()) - set(sets)):
         parser.error(f"--set: expected one of {', '.join(sets)}, got {unknown[0]}")
     if options.set and (options.expect or options.write):
         parser.error("--expect and --write are of all sets")
-    if not options.program.is_file():
-        parser.error(f"--program: expected a built bucketwise, got {options.program}, which is no file")
     program = Program(options.program)
-    rows = rows_of("steps.csv")
+    rows = rows_of(HERE / "steps.csv")
     stored = []
     mapes = {False: [], True: []}
     held = []
@@ -258,10 +236,7 @@ def main():
         print(f"regret within what was said would not be exceeded in 95 % of cases: {sum(held)} of {len(held)}")
     if options.picture:
         draw(stored, options.picture)
-    if options.write:
-        options.write.write_text(json.dumps(stored, indent=1) + "\n")
-    if options.expect:
-        check(stored, json.loads(options.expect.read_text()))
+    tables.store(stored, options)
 
 
 def draw(stored, file):
@@ -290,17 +265,5 @@ def draw(stored, file):
     figure.savefig(file, bbox_inches="tight", metadata={"Date": None})
 
 
-def check(stored, expected):
-    if len(stored) != len(expected):
-        sys.exit(f"expected {len(expected)} rows, got {len(stored)}")
-    for got, wanted in zip(stored, expected):
-        same_row = all(got[key] == wanted[key] for key in wanted if key != "predicted_ms")
-        if not same_row or not math.isclose(got["predicted_ms"], wanted["predicted_ms"], rel_tol=1e-6):
-            sys.exit(f"expected {wanted}, got {got}: if the model was meant to change, write the file anew")
-
-
 if __name__ == "__main__":
-    try:
-        main()
-    except KeyboardInterrupt:
-        sys.exit(130)
+    tables.run(main)

@@ -27,73 +27,63 @@ SCRIPTS = (".py", ".sh", ".cmake")
 LEFT_OUT = ("tests/data/", "tests/english/", "results/validation/", "LICENSE")
 
 
-def c_comments(text):
-    """Yields (line, text) of each run of // lines, and of each trailing // comment."""
-    run, first, column = [], 0, None
-    for number, line in enumerate(text.split("\n"), 1):
-        match = re.search(r"(?:^|[\s;{}),])//+<?\s?(.*)$", line)
-        if match and '"' in line[:match.start()] and line[:match.start()].count('"') % 2:
-            match = None
-        alone = match and not line[:match.start()].strip()
-        if match and run and (alone or False) and column == "alone":
-            run.append(match.group(1))
-            continue
-        if run:
+def runs(marked):
+    """Joins neighbouring lines of one text to (line, text). marked: (line, text or None, whether another text begins)."""
+    run, first = [], 0
+    for number, text, begins in marked:
+        if run and (text is None or begins):
             yield first, "\n".join(run)
             run = []
-        if match:
-            run, first, column = [match.group(1)], number, "alone" if alone else "trailing"
+        if text is not None:
+            first = first if run else number
+            run.append(text)
     if run:
         yield first, "\n".join(run)
+
+
+def c_comments(text):
+    """Yields (line, text) of each run of // lines, and of each trailing // comment."""
+    def marked():
+        was_alone = False
+        for number, line in enumerate(text.split("\n"), 1):
+            match = re.search(r"(?:^|[\s;{}),])//+<?\s?(.*)$", line)
+            if match and line[:match.start()].count('"') % 2:
+                match = None
+            is_alone = match is not None and not line[:match.start()].strip()
+            yield number, match.group(1) if match else None, not (is_alone and was_alone)
+            was_alone = is_alone
+
+    return runs(marked())
 
 
 def python_comments(text):
-    run, first, last = [], 0, -1
+    comments, others = [], []
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type == tokenize.COMMENT:
-            if token.start[0] != last + 1 or not run:
-                if run:
-                    yield first, "\n".join(run)
-                run, first = [], token.start[0]
-            run.append(token.string.lstrip("#!").strip())
-            last = token.start[0]
+            begins = not comments or comments[-1][0] != token.start[0] - 1
+            comments.append((token.start[0], token.string.lstrip("#!").strip(), begins))
         elif token.type == tokenize.STRING and token.string.lstrip("rbf").startswith('"""'):
-            yield token.start[0], token.string.lstrip("rbf").strip('"')
-    if run:
-        yield first, "\n".join(run)
+            others.append((token.start[0], token.string.lstrip("rbf").strip('"')))
+    return [*runs(comments), *others]
 
 
 def hash_comments(text):
-    run, first = [], 0
-    for number, line in enumerate(text.split("\n"), 1):
-        match = re.match(r"\s*#(?!!)\s?(.*)$", line)
-        if match:
-            if not run:
-                first = number
-            run.append(match.group(1))
-        elif run:
-            yield first, "\n".join(run)
-            run = []
-    if run:
-        yield first, "\n".join(run)
+    found = (re.match(r"\s*#(?!!)\s?(.*)$", line) for line in text.split("\n"))
+    return runs((number, match and match.group(1), False) for number, match in enumerate(found, 1))
 
 
 def paragraphs(text):
     """Yields (line, text) of each paragraph, list item and table row of a Markdown document."""
-    text = re.sub(r"```.*?```", lambda match: "\n" * match.group().count("\n"), text, flags=re.DOTALL)
-    run, first = [], 0
-    for number, line in enumerate(text.split("\n"), 1):
-        begins = re.match(r"\s*(?:[-*|#>]|\d+\.)\s*", line)
-        indented = line.startswith("    ") and not run
-        if (begins or not line.strip() or indented) and run:
-            yield first, "\n".join(run)
-            run = []
-        if line.strip() and not indented and not line.startswith(("|", "#")):
-            if not run:
-                first = number
-            run.append(line[begins.end():] if begins else line)
-    if run:
-        yield first, "\n".join(run)
+    def marked():
+        indents = True  # where a text may begin, four blanks make code of a line
+        for number, line in enumerate(unfenced.split("\n"), 1):
+            begins = re.match(r"\s*(?:[-*|#>]|\d+\.)\s*", line)
+            is_text = line.strip() and not line.startswith(("|", "#")) and not (line.startswith("    ") and indents)
+            yield number, (line[begins.end():] if begins else line) if is_text else None, bool(begins)
+            indents = not is_text
+
+    unfenced = re.sub(r"```.*?```", lambda match: "\n" * match.group().count("\n"), text, flags=re.DOTALL)
+    return runs(marked())
 
 
 def texts(path, text):

@@ -41,9 +41,8 @@ class ConvNet(nn.Module):
 
     def __init__(self, channels=(3, 8, 16, 32)):
         super().__init__()
-        self.convolutions = nn.ModuleList(
-            nn.Conv2d(a, b, 3, padding=1, bias=False) for a, b in zip(channels, channels[1:])
-        )
+        self.convolutions = nn.ModuleList(nn.Conv2d(a, b, 3, padding=1, bias=False)
+                                          for a, b in zip(channels, channels[1:]))
         self.norms = nn.ModuleList(nn.BatchNorm2d(b) for b in channels[1:])
         self.head = nn.Linear(channels[-1], 10)
 
@@ -60,9 +59,8 @@ class Encoder(nn.Module):
         super().__init__()
         self.embedding = nn.Embedding(vocabulary, width)
         self.position = nn.Parameter(torch.randn(LENGTH, width) * 0.02)
-        self.layers = nn.ModuleList(
-            nn.TransformerEncoderLayer(width, 4, 3 * width, dropout=0.0, batch_first=True) for _ in range(layers)
-        )
+        self.layers = nn.ModuleList(nn.TransformerEncoderLayer(width, 4, 3 * width, dropout=0.0, batch_first=True)
+                                    for _ in range(layers))
         self.head = nn.Linear(width, vocabulary)
 
     def forward(self, tokens):
@@ -183,9 +181,8 @@ class Tiny(nn.Sequential):
     """Many tiny gradients, down to a single element, around one weight."""
 
     def __init__(self, width=WIDTH, layers=20):
-        super().__init__(
-            *[Scale(width) for _ in range(layers)], nn.Linear(width, width), *[Scale(width) for _ in range(layers)]
-        )
+        super().__init__(*[Scale(width) for _ in range(layers)], nn.Linear(width, width),
+                         *[Scale(width) for _ in range(layers)])
 
 
 class Odd(nn.Module):
@@ -261,20 +258,12 @@ def seeded(build):
 
 def models():
     """Every model that can be built here: {name: (make_model, make_batch, loss)}."""
-    found = {
-        "mlp": (Mlp, vectors, mean_square),
-        "conv_batchnorm": (ConvNet, images, mean_square),
-        "encoder": (Encoder, tokens, mean_square),
-        "huge_embedding": (HugeEmbedding, tokens, mean_square),
-        "huge_middle": (HugeMiddle, vectors, mean_square),
-        "tied": (Tied, tokens, mean_square),
-        "shuffled": (Shuffled, vectors, mean_square),
-        "reused": (Reused, vectors, mean_square),
-        "mixed_dtypes": (Mixed, tokens, mean_square),
-        "tiny_parameters": (Tiny, vectors, mean_square),
-        "odd": (Odd, vectors, mean_square),
-        "frozen": (Frozen, tokens, mean_square),
-    }
+    found = {"mlp": (Mlp, vectors, mean_square), "conv_batchnorm": (ConvNet, images, mean_square),
+             "encoder": (Encoder, tokens, mean_square), "huge_embedding": (HugeEmbedding, tokens, mean_square),
+             "huge_middle": (HugeMiddle, vectors, mean_square), "tied": (Tied, tokens, mean_square),
+             "shuffled": (Shuffled, vectors, mean_square), "reused": (Reused, vectors, mean_square),
+             "mixed_dtypes": (Mixed, tokens, mean_square), "tiny_parameters": (Tiny, vectors, mean_square),
+             "odd": (Odd, vectors, mean_square), "frozen": (Frozen, tokens, mean_square)}
     found.update(torchvision_models())
     found.update(transformers_models())
     return {name: Model(seeded(build), make_batch, loss) for name, (build, make_batch, loss) in found.items()}
@@ -294,39 +283,13 @@ def transformers_models():
     except Exception:
         return {}
     common = {"vocab_size": VOCABULARY, "bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 2}
-    gpt2 = GPT2Config(
-        n_positions=2 * LENGTH,
-        n_embd=WIDTH,
-        n_layer=3,
-        n_head=4,
-        attn_pdrop=0.0,
-        embd_pdrop=0.0,
-        resid_pdrop=0.0,
-        use_cache=False,
-        **common,
-    )
-    bert = BertConfig(
-        hidden_size=WIDTH,
-        num_hidden_layers=3,
-        num_attention_heads=4,
-        intermediate_size=2 * WIDTH,
-        max_position_embeddings=2 * LENGTH,
-        hidden_dropout_prob=0.0,
-        attention_probs_dropout_prob=0.0,
-        **common,
-    )
-    llama = LlamaConfig(
-        hidden_size=WIDTH,
-        num_hidden_layers=3,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        intermediate_size=2 * WIDTH,
-        max_position_embeddings=2 * LENGTH,
-        use_cache=False,
-        **common,
-    )
-    return {
-        "gpt2": (lambda: GPT2LMHeadModel(gpt2), tokens, language_modelling),
-        "bert": (lambda: BertModel(bert), tokens, masked_average),
-        "llama": (lambda: LlamaForCausalLM(llama), tokens, language_modelling),
-    }
+    gpt2 = GPT2Config(n_positions=2 * LENGTH, n_embd=WIDTH, n_layer=3, n_head=4, attn_pdrop=0.0, embd_pdrop=0.0,
+                      resid_pdrop=0.0, use_cache=False, **common)
+    bert = BertConfig(hidden_size=WIDTH, num_hidden_layers=3, num_attention_heads=4, intermediate_size=2 * WIDTH,
+                      max_position_embeddings=2 * LENGTH, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
+                      **common)
+    llama = LlamaConfig(hidden_size=WIDTH, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2,
+                        intermediate_size=2 * WIDTH, max_position_embeddings=2 * LENGTH, use_cache=False, **common)
+    return {"gpt2": (lambda: GPT2LMHeadModel(gpt2), tokens, language_modelling),
+            "bert": (lambda: BertModel(bert), tokens, masked_average),
+            "llama": (lambda: LlamaForCausalLM(llama), tokens, language_modelling)}

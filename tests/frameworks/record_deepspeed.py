@@ -14,34 +14,19 @@ Two and four Gloo ranks on loopback, on a CPU, where DeepSpeed has no streams: t
 issue. It takes about ten minutes. RECORDING_TRACEBACK=1 shows why a case was refused.
 """
 
-import argparse
 import gc
-import json
 import logging
 import os
 import sys
-from pathlib import Path
 
 os.environ.update(DS_ACCELERATOR="cpu", CUDA_VISIBLE_DEVICES="", DS_BUILD_OPS="0")
 
 import torch
 
 from models import models
-from recording import EVENTS, Recorder, attempt, collect, write_json
+from recording import Recorder, distinct, limits, main, record_cases
 
-OUTPUT = Path(__file__).resolve().parents[1] / "data" / "frameworks" / "deepspeed.json"
-FIELDS = {
-    "models": "numel, dtype and requires_grad of each of model.parameters(), as the model is before DeepSpeed gets it, "
-    "and the order in which a backward pass makes their gradients final, which is the same in every case.",
-    "versions": "The versions of DeepSpeed that do exactly this. A case that a version refuses is not listed for it.",
-    "settings": "The configuration, as a user writes it, without train_micro_batch_size_per_gpu: 2 and "
-    "zero_allow_untested_optimizer: true. The optimizer is torch.optim.AdamW.",
-    "groups": "The optimizer's parameter groups, each a list of numbers that count the parameters that require a "
-    "gradient. Without it: one group, of all of these, in the order of model.parameters().",
-    "events": "What the host does in the second step, and in the third: marks, numbers of gradients that become final, "
-    "and collectives. forward: the model has returned; autograd: loss.backward() has, inside engine.backward(); "
-    "backward: engine.backward() has; step: engine.step() has, and it is listed only if it did something.",
-}
+# Beside the settings of a case; the optimizer is torch.optim.AdamW.
 CONSTANT = {"train_micro_batch_size_per_gpu": 2, "zero_allow_untested_optimizer": True, "steps_per_print": 10**9}
 STEPS = 3
 
@@ -51,26 +36,6 @@ TWO = ("huge_middle", "shuffled")
 BFLOAT16 = {"bf16": {"enabled": True}}
 FP32_SUMS = {"data_types": {"grad_accum_dtype": "fp32"}}
 FP32_SENT = {"communication_data_type": "fp32"}
-
-
-def trainable(model):
-    return [p.numel() for p in model.parameters() if p.requires_grad]
-
-
-def limits(model, which):
-    """Values of reduce_bucket_size; the default for None."""
-    sizes = trainable(model)
-    values = {
-        "default": None,
-        "middle": max(sum(sizes) // 3, 2),
-        "tiny": max(min(sizes[len(sizes) // 2], max(sizes) // 2), 1),
-        "all": sum(sizes),
-        "all but one": sum(sizes) - 1,
-        "largest": max(sizes),
-        "below largest": max(sizes) - 1,
-        "first two": sizes[-1] + sizes[-2],
-    }
-    return [values[name] for name in which]
 
 
 def case(model, stage, ranks=2, accumulation=1, groups=None, more=None, **zero):
@@ -97,12 +62,9 @@ def cases():
     add(plain, ("middle", "tiny"), both)
     add(plain, ("default",), [(1, None), (2, None)])
     add(("resnet18",) if "resnet18" in built else (), ("middle", "default"), both)
-    add(FEW, ("all", "all but one", "largest", "below largest", "first two"), [(1, False), (2, True)])
-    for more in (
-        {"contiguous_gradients": False},
-        {"reduce_scatter": False},
-        {"use_multi_rank_bucket_allreduce": False},
-    ):
+    add(FEW, ("all", "all but one", "largest", "below largest", "last two"), [(1, False), (2, True)])
+    for more in ({"contiguous_gradients": False}, {"reduce_scatter": False},
+                 {"use_multi_rank_bucket_allreduce": False}):
         add(FEW, ("middle", "tiny"), both, **more)
     add(TWO, ("tiny",), both, contiguous_gradients=False, use_multi_rank_bucket_allreduce=False)
     add(TWO, ("middle",), both, contiguous_gradients=False, reduce_scatter=False)
@@ -116,20 +78,12 @@ def cases():
     add(TWO, ("middle",), [(1, True), (2, True)], round_robin_gradients=True)
     for name in ("mlp", "encoder", "huge_middle", "tied"):
         parameters = [p for p in built[name].parameters() if p.requires_grad]
-        groups = [
-            [i for i, p in enumerate(parameters) if p.dim() > 1],
-            [i for i, p in enumerate(parameters) if p.dim() < 2],
-        ]
+        groups = [[i for i, p in enumerate(parameters) if p.dim() > 1],
+                  [i for i, p in enumerate(parameters) if p.dim() < 2]]
         add((name,), ("middle",), both, groups=groups)
         add((name,), ("tiny",), [(1, False), (2, True)], groups=groups, ranks=4, use_multi_rank_bucket_allreduce=False)
-    for more in (
-        BFLOAT16,
-        {**BFLOAT16, **FP32_SENT},
-        {**BFLOAT16, **FP32_SUMS},
-        {**BFLOAT16, **FP32_SUMS, **FP32_SENT},
-        {"communication_data_type": "bf16"},
-        {"communication_data_type": "fp16"},
-    ):
+    for more in (BFLOAT16, {**BFLOAT16, **FP32_SENT}, {**BFLOAT16, **FP32_SUMS}, {**BFLOAT16, **FP32_SUMS, **FP32_SENT},
+                 {"communication_data_type": "bf16"}, {"communication_data_type": "fp16"}):
         add(("mlp", "shuffled"), ("middle",), both, more=more)
         add(("huge_middle", "mixed_dtypes"), ("tiny",), [(1, False), (2, True)], more=more)
     for more in ({**BFLOAT16, **FP32_SUMS}, {**BFLOAT16, **FP32_SENT}):
@@ -146,8 +100,7 @@ def cases():
         listed.append(case(name, 0, accumulation=2))
     listed.append(case("mlp", 0, more=BFLOAT16))
     listed.append(case("mlp", 0, more={**BFLOAT16, **FP32_SENT}))
-    unique = {json.dumps(each): each for each in listed}
-    return list(unique.values())
+    return distinct(listed)
 
 
 def import_deepspeed():
@@ -180,7 +133,9 @@ def split_by_dtype(tensors):
     return [bucket for bucket in buckets if bucket]
 
 
-def train(deepspeed, recorder, case, rank):
+def train(recorder, case, rank):
+    import deepspeed
+
     make_model, make_batch, loss = models()[case["model"]]
     model = make_model()
     recorder.watch(model)
@@ -209,8 +164,7 @@ def train(deepspeed, recorder, case, rank):
     return {"events": steps[1], "readiness": readiness[1]}
 
 
-def record(rank, ranks, arguments):
-    folder, wanted = arguments
+def record(rank, ranks, folder, wanted):
     recorder = Recorder()
     recorder.install()
     recorder.mark_autograd()
@@ -220,33 +174,8 @@ def record(rank, ranks, arguments):
     logging.disable(logging.WARNING)
     deepspeed.init_distributed(dist_backend="gloo")
     gc.freeze()  # older versions collect garbage, and print, several times for each optimizer they make
-    results = []
-    for number, each in enumerate(wanted):
-        if rank == 0 and number % 50 == 0:
-            print(
-                f"{deepspeed.__version__}, {ranks} ranks: case {number} of {len(wanted)}", file=sys.stderr, flush=True
-            )
-        results.append(attempt(train, deepspeed, recorder, each, rank))
-        recorder.stop()
-    return deepspeed.__version__.split("+")[0], results
-
-
-def main():
-    parser = argparse.ArgumentParser(usage=__doc__.split("usage: ")[1].split("\n")[0])
-    parser.add_argument("--only", default="")
-    parser.add_argument("--output", default=OUTPUT)
-    parser.add_argument("folder", nargs="*")
-    options = parser.parse_args()
-    wanted = [each for each in cases() if options.only in json.dumps(each)]
-    versions, described, listed = collect(record, wanted, [*options.folder, None], models())
-    if options.only:
-        for each in listed:
-            print(json.dumps(each))
-        return
-    provenance = {"torch": torch.__version__, "deepspeed": versions, "date": "2026-11-25"}
-    provenance["command"] = " ".join(["python3 tests/frameworks/record_deepspeed.py", *options.folder])
-    write_json(options.output, {**provenance, "fields": FIELDS, "event": EVENTS}, described, listed)
+    return record_cases(recorder, train, wanted, rank, deepspeed.__version__.split("+")[0])
 
 
 if __name__ == "__main__":
-    main()
+    main(__doc__, "deepspeed", "deepspeed", cases(), record)

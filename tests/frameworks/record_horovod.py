@@ -22,17 +22,9 @@ from collections import Counter
 from pathlib import Path
 
 HERE = Path(__file__).resolve()
-OUTPUT = HERE.parents[1] / "data" / "frameworks" / "horovod.json"
 THRESHOLDS = (512, 2_000, 4_224, 10_000, 40_000, 300_000, 134_217_728)
 CYCLE_MS = 100
 PASSES = 3
-FIELDS = {
-    "models": "numel and dtype by index of the parameter, of those that need a gradient; readiness: the order in which "
-    "their gradients were handed over",
-    "threshold": "HOROVOD_FUSION_THRESHOLD, bytes",
-    "fused": "what was all-reduced together, one list after another, each in the order in which it was fused",
-    "passes": "of the three that were watched, how many were within one cycle, all of which did this",
-}
 
 
 def record(folder):
@@ -124,12 +116,10 @@ def main():
             about = {"numel": model["numel"], "dtype": model["dtype"], "readiness": order}
             assert described.setdefault(name, about) == about, f"{name}: {about}, before {described[name]}"
             cases.append({"model": name, "threshold": threshold, "fused": groups, "passes": count})
-    from recording import write_json
+    from recording import DATA, DATE, texts_of, write_json
 
-    provenance = {"horovod": version[0], "torch": version[1], "date": "2026-11-25"}
-    provenance = {**provenance, "command": "python3 record_horovod.py", "fields": FIELDS}
-    write_json(OUTPUT, provenance, described, cases)
-
+    provenance = {"horovod": version[0], "torch": version[1], "date": DATE, "command": "python3 record_horovod.py"}
+    write_json(DATA / "horovod.json", {**provenance, **texts_of("horovod.json")}, described, cases)
 
 
 if __name__ == "__main__":

@@ -15,14 +15,12 @@ replaced, see on_cpu(): the recording is the host's order of issue. The optimize
 are Megatron's own. It takes a few minutes. RECORDING_TRACEBACK=1 shows why a case was refused.
 """
 
-import argparse
+import contextlib
 import inspect
-import json
 import logging
 import os
 import sys
 import warnings
-from pathlib import Path
 
 os.environ.update(CUDA_VISIBLE_DEVICES="", CUDA_DEVICE_MAX_CONNECTIONS="1")
 
@@ -31,55 +29,14 @@ import torch.distributed as dist
 import torch.utils.cpp_extension
 
 from models import models
-from recording import EVENTS, Recorder, attempt, collect, dtype_name, write_json
+from recording import Recorder, distinct, dtype_name, limits, main, record_cases
 
-OUTPUT = Path(__file__).resolve().parents[1] / "data" / "frameworks" / "megatron.json"
-FIELDS = {
-    "models": "numel, dtype and requires_grad of each of model.parameters(), before the model is cast to the case's "
-    "dtype, the order in which a backward pass makes their gradients final, which is the same in every case, and the "
-    "parameters of each module that has some itself, in the order of the forward pass.",
-    "versions": "The versions of Megatron core that do exactly this. What a version refuses is not listed for it.",
-    "settings": "The arguments of DistributedDataParallelConfig.",
-    "dtype": "What the model is cast to before it is wrapped; without it, the model is left as it is.",
-    "micro_steps": "Micro-batches per step, if more than one: all but the last are in no_sync().",
-    "shared_embedding": "The parameter that has the attribute of this name, which Megatron gives the embedding that "
-    "the first pipeline stage shares with the last.",
-    "buffers": "The buffers in the order of DistributedDataParallel.buffers, each [dtype of the gradients, dtype of "
-    "the parameters, numel, numel_unpadded, buckets], and each bucket [offset in the buffer, numel, numel_unpadded, "
-    "parameters].",
-    "bucket_groups": "The buckets that are sent together, if any are: each group a list of [buffer, bucket].",
-    "events": "What the host does in the second step, and in the third: marks, numbers of gradients that become final, "
-    "and collectives. forward and backward: the model's returned, and loss.backward(); finalize: "
-    "finalize_model_grads() has returned; step: the optimizer's step() has, which includes the parameters' all-gathers "
-    "without overlap_param_gather. With it, what is before a forward mark is inside that forward, and numbers there "
-    "count the modules of the model's forward that begin: what follows happens before the last of them computes.",
-}
 STEPS = 4
 FEW = ("mlp", "encoder", "huge_middle", "shuffled", "odd")
 OVERLAP = {"overlap_grad_reduce": True}
 SHARDED = {"use_distributed_optimizer": True}
 GATHER = {**OVERLAP, **SHARDED, "overlap_param_gather": True}
 BFLOAT16 = {"dtype": "bfloat16"}
-
-
-def trainable(model):
-    return [p.numel() for p in model.parameters() if p.requires_grad]
-
-
-def bucket_sizes(model, which):
-    """Values of bucket_size; the default for None."""
-    sizes = trainable(model)
-    values = {
-        "default": None,
-        "middle": max(sum(sizes) // 3, 2),
-        "tiny": max(min(sizes[len(sizes) // 2], max(sizes) // 2), 1),
-        "one": 1,
-        "all": sum(sizes),
-        "all but first": sum(sizes) - sizes[0],
-        "last two": sizes[-1] + sizes[-2],
-        "above last two": sizes[-1] + sizes[-2] + 1,
-    }
-    return [values[name] for name in which]
 
 
 def cases():
@@ -90,7 +47,7 @@ def cases():
         for name in names:
             if name not in built:
                 continue
-            for size in bucket_sizes(built[name], which):
+            for size in limits(built[name], which):
                 sized = settings if size is None else {**settings, "bucket_size": size}
                 listed.append({"model": name, "ranks": ranks, **more, "settings": sized})
 
@@ -122,8 +79,7 @@ def cases():
     for settings in (OVERLAP, GATHER):
         local = {**settings, "param_name_patterns_for_fp32_local_accumulation": ["all"]}
         add(("mlp",), ("middle",), local, **BFLOAT16)
-    unique = {json.dumps(each): each for each in listed}
-    return list(unique.values())
+    return distinct(listed)
 
 
 class CpuForCuda(torch.overrides.TorchFunctionMode):
@@ -144,13 +100,20 @@ class Stream:
         pass
 
 
-def on_cpu():
-    """Replaces the functions of a GPU, before Megatron is imported. They start no collective and wait for none."""
+def on_cpu_without_optimizer():
+    """Replaces the functions of a GPU that gradients need, before Megatron is imported."""
     # The device of the buffers.
     torch.cuda.current_device = lambda: "cpu"
     # Waited for before and after a collective, where it has a stream of its own.
     torch.cuda.current_stream = lambda *_: Stream()
     torch.cuda.Stream = lambda *_, **__: Stream()
+    # Version 0.15 compiles an allocator for inference at import, and goes without it if that fails in this way.
+    torch.utils.cpp_extension.load_inline = no_compiler
+
+
+def on_cpu():
+    """Replaces all functions of a GPU, before Megatron is imported. They start no collective and wait for none."""
+    on_cpu_without_optimizer()
     # The optimizer makes its flags and norms with device="cuda", and moves norms there.
     CpuForCuda().__enter__()
     torch.Tensor.cuda = lambda tensor, *_, **__: tensor
@@ -161,8 +124,6 @@ def on_cpu():
         if arguments or keywords
         else "torch.cuda." + type_name(tensor).split(".")[-1]
     )
-    # Version 0.15 compiles an allocator for inference at import, and goes without it if that fails in this way.
-    torch.utils.cpp_extension.load_inline = no_compiler
     # Gloo has no average. The recorder, which is installed after this, still sees that one was asked for.
     for name in ("all_reduce", "reduce_scatter_tensor"):
         summing(name)
@@ -257,12 +218,11 @@ def train(recorder, case, rank):
         optimizer.zero_grad()
         micro_steps = case.get("micro_steps", 1)
         for micro_step in range(micro_steps):
-            batch = make_batch(rank, STEPS * micro_step + step)
-            if micro_step + 1 < micro_steps:
-                with wrapped.no_sync():
-                    forward_backward(recorder, loss, wrapped, batch)
-            else:
-                forward_backward(recorder, loss, wrapped, batch)
+            with contextlib.nullcontext() if micro_step + 1 == micro_steps else wrapped.no_sync():
+                value = loss(wrapped, make_batch(rank, STEPS * micro_step + step))
+                recorder.mark("forward")
+                value.backward()
+                recorder.mark("backward")
         finalize_model_grads([wrapped])
         recorder.mark("finalize")
         optimizer.step()
@@ -277,15 +237,7 @@ def train(recorder, case, rank):
     return {**found, "forward": used[1]} if used[1] else found
 
 
-def forward_backward(recorder, loss, wrapped, batch):
-    value = loss(wrapped, batch)
-    recorder.mark("forward")
-    value.backward()
-    recorder.mark("backward")
-
-
-def record(rank, ranks, arguments):
-    folder, wanted = arguments
+def record(rank, ranks, folder, wanted):
     models()  # some are in packages that want to see the real torch.cuda when they are imported
     on_cpu()
     recorder = Recorder()
@@ -294,32 +246,8 @@ def record(rank, ranks, arguments):
         sys.path.insert(0, folder)
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
-    core = import_megatron()
-    results = []
-    for number, each in enumerate(wanted):
-        if rank == 0 and number % 50 == 0:
-            print(f"{core.__version__}, {ranks} ranks: case {number} of {len(wanted)}", file=sys.stderr, flush=True)
-        results.append(attempt(train, recorder, each, rank))
-        recorder.stop()
-    return core.__version__, results
-
-
-def main():
-    parser = argparse.ArgumentParser(usage=__doc__.split("usage: ")[1].split("\n")[0])
-    parser.add_argument("--only", default="")
-    parser.add_argument("--output", default=OUTPUT)
-    parser.add_argument("folder", nargs="*")
-    options = parser.parse_args()
-    wanted = [each for each in cases() if options.only in json.dumps(each)]
-    versions, described, listed = collect(record, wanted, [*options.folder, None], models())
-    if options.only:
-        for each in listed:
-            print(json.dumps(each))
-        return
-    provenance = {"torch": torch.__version__, "megatron-core": versions, "date": "2026-11-25"}
-    provenance["command"] = " ".join(["python3 tests/frameworks/record_megatron.py", *options.folder])
-    write_json(options.output, {**provenance, "fields": FIELDS, "event": EVENTS}, described, listed)
+    return record_cases(recorder, train, wanted, rank, import_megatron().__version__)
 
 
 if __name__ == "__main__":
-    main()
+    main(__doc__, "megatron", "megatron-core", cases(), record)

@@ -7,7 +7,8 @@
 
 Two Gloo ranks on the CPU. DistributedDataParallel.__init__ is wrapped to write down its arguments; each case then
 trains a few steps as the library does it, and the reducer's own record says which buckets it used. A library that is
-not installed is left out. The libraries under SOURCES were read, not run.
+not installed is left out. The libraries under "read" in the file were read, not run; a new
+recording takes what was found over.
 """
 
 import contextlib
@@ -17,7 +18,6 @@ import importlib.metadata
 import json
 import logging
 import os
-import socket
 import sys
 import tempfile
 import types
@@ -28,51 +28,25 @@ os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 import torch
 import torch.distributed as dist
-import torch.multiprocessing
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import models as small
+from recording import DATA, DATE, run_on_ranks, texts_of, write_json
 
-OUTPUT = Path(__file__).resolve().parent.parent / "data" / "frameworks" / "wrappers.json"
+from on_ranks import free_ports
+
 STEPS = 4
 PACKAGES = ("torch", "transformers", "accelerate", "lightning", "mmengine", "ray")
 
-FIELDS = {
-    "models": "numel, dtype: of the parameters in the order in which DistributedDataParallel counts them; readiness: "
-    "the order in which their gradients are accumulated",
-    "wrapper": "plain is DistributedDataParallel itself, the reference",
-    "typed": "what the user writes: arguments of the wrapper named in how",
-    "how": "where that is written",
-    "kwargs": "what reached DistributedDataParallel.__init__ besides the module, as [value, type]; device_ids and "
-    "output_device were written down and then left out, because the model is on the CPU",
-    "error": "the exception that the library raised instead, its type and the start of its text",
-    "logging": "of the reducer after four steps: bucket_sizes: bytes in launch order before a rebuild (a list that "
-    "never changes without one); rebuilt_bucket_sizes: after it; find_unused_parameters, gradient_as_bucket_view and "
-    "broadcast_buffers as the reducer has them; static_graph as the module has it",
-    "equals_plain": "those typed of the plain cases on this model whose final buckets, before or after a rebuild as "
-    "here, are the same",
-    "read": "libraries whose source was read: version or commit, file, what the user types, what reaches "
-    "DistributedDataParallel",
-}
-
 LIST = "bucket_cap_mb_list"
-CAPS = [{}] + [
-    {"bucket_cap_mb": cap} for cap in (25, 24, 0.5, 100, 12.5, 25.0, 25.0000001, 24.999999999, "25", [2, 25], 0, None)
-]
+CAPS = [{}] + [{"bucket_cap_mb": cap} for cap in (25, 24, 0.5, 100, 12.5, 25.0, 25.0000001, 24.999999999, "25", [2, 25],
+                                                  0, None)]
 LISTS = [{LIST: [25]}, {LIST: [2, 12.5]}, {LIST: [1, 25]}, {"bucket_cap_mb": 24, LIST: [2, 25]}]
-OTHERS = [
-    {"bucket_cap_mb": 25, "batched_grad_copy": True},
-    {"bucket_cap_mb": 25, "gradient_as_bucket_view": True},
-    {"bucket_cap_mb": 25, "static_graph": True},
-    {"bucket_cap_mb": 25, "find_unused_parameters": True},
-    {"bucket_cap_mb": 25.0000001, "find_unused_parameters": True},
-    {"bucket_cap_mb": 24, "find_unused_parameters": True},
-    {"bucket_cap_mb": 12.5, "find_unused_parameters": True},
-    {"bucket_cap_mb": 0.5, "find_unused_parameters": True},
-    {"bucket_cap_mb": 100, "find_unused_parameters": True},
-    {"find_unused_parameters": True},
-]
+STATIC, UNUSED = {"static_graph": True}, {"find_unused_parameters": True}
+OTHERS = [{"bucket_cap_mb": 25, **more}
+          for more in ({"batched_grad_copy": True}, {"gradient_as_bucket_view": True}, STATIC, UNUSED)]
+OTHERS += [*({"bucket_cap_mb": cap, **UNUSED} for cap in (25.0000001, 24, 12.5, 0.5, 100)), UNUSED]
 
 
 class Wide(nn.Module):
@@ -90,9 +64,8 @@ def wide_gpt2():
     from transformers import GPT2Config, GPT2LMHeadModel
 
     none = {"attn_pdrop": 0.0, "embd_pdrop": 0.0, "resid_pdrop": 0.0}
-    config = GPT2Config(
-        vocab_size=small.VOCABULARY, n_positions=small.LENGTH, n_embd=512, n_layer=4, n_head=4, use_cache=False, **none
-    )
+    config = GPT2Config(vocab_size=small.VOCABULARY, n_positions=small.LENGTH, n_embd=512, n_layer=4, n_head=4,
+                        use_cache=False, **none)
     return GPT2LMHeadModel(config)
 
 
@@ -149,12 +122,27 @@ def plain(name, typed, rank):
 
 
 def accelerate(name, typed, rank):
-    from accelerate import Accelerator
-    from accelerate.state import AcceleratorState
     from accelerate.utils import DistributedDataParallelKwargs
 
+    accelerated(name, rank, DistributedDataParallelKwargs(**typed))
+
+
+def accelerate_subclass(name, typed, rank):
+    accelerated(name, rank, own_handler(typed))
+
+
+def accelerate_attribute(name, typed, rank):
+    accelerated(name, rank, None, own_handler(typed))
+
+
+def accelerated(name, rank, handler, attribute=None):
+    from accelerate import Accelerator
+    from accelerate.state import AcceleratorState
+
     AcceleratorState._reset_state(True)
-    accelerator = Accelerator(cpu=True, kwargs_handlers=[DistributedDataParallelKwargs(**typed)])
+    accelerator = Accelerator(cpu=True, kwargs_handlers=[handler] if handler else None)
+    if attribute is not None:
+        accelerator.ddp_handler = attribute
     train(accelerator.prepare(MODELS[name]()), name, rank, accelerator.backward)
 
 
@@ -165,82 +153,62 @@ def own_handler(typed):
     return dataclasses.make_dataclass("Kwargs", fields, bases=(DistributedDataParallelKwargs,))(**typed)
 
 
-def accelerate_subclass(name, typed, rank):
-    from accelerate import Accelerator
-    from accelerate.state import AcceleratorState
-
-    AcceleratorState._reset_state(True)
-    accelerator = Accelerator(cpu=True, kwargs_handlers=[own_handler(typed)])
-    train(accelerator.prepare(MODELS[name]()), name, rank, accelerator.backward)
-
-
-def accelerate_attribute(name, typed, rank):
-    from accelerate import Accelerator
-    from accelerate.state import AcceleratorState
-
-    AcceleratorState._reset_state(True)
-    accelerator = Accelerator(cpu=True)
-    accelerator.ddp_handler = own_handler(typed)
-    train(accelerator.prepare(MODELS[name]()), name, rank, accelerator.backward)
-
-
-def run_trainer(name, arguments):
-    from transformers import Trainer
-
-    Trainer(model=MODELS[name](), args=arguments, train_dataset=Samples(name)).train()
-
-
 QUIET = {
     "use_cpu": True, "max_steps": STEPS, "per_device_train_batch_size": 2, "report_to": "none", "save_strategy": "no",
     "logging_strategy": "no", "disable_tqdm": True, "ddp_backend": "gloo", "remove_unused_columns": False,
 }  # fmt: skip
 
 
-def trainer(name, typed, rank):
-    from transformers import TrainingArguments
+def trained(name, typed, arguments_of, prepare=lambda trainer: None):
+    """arguments_of(class, typed): how they become TrainingArguments. prepare: called between making Trainer and train()."""
+    from transformers import Trainer, TrainingArguments
 
     with tempfile.TemporaryDirectory() as directory:
-        run_trainer(name, TrainingArguments(output_dir=directory, **QUIET, **typed))
+        arguments = arguments_of(TrainingArguments, {"output_dir": directory, **QUIET, **typed})
+        made = Trainer(model=MODELS[name](), args=arguments, train_dataset=Samples(name))
+        prepare(made)
+        made.train()
+
+
+def trainer(name, typed, rank):
+    trained(name, typed, lambda arguments, given: arguments(**given))
 
 
 def trainer_command_line(name, typed, rank):
-    from transformers import HfArgumentParser, TrainingArguments
+    def parse(arguments, given):
+        from transformers import HfArgumentParser
 
-    with tempfile.TemporaryDirectory() as directory, open(os.devnull, "w") as nowhere:
-        line = [f"--{key}={value}" for key, value in {"output_dir": directory, **QUIET, **typed}.items()]
+        line = [f"--{key}={value}" for key, value in given.items()]
         try:
-            with contextlib.redirect_stderr(nowhere):
-                (arguments,) = HfArgumentParser(TrainingArguments).parse_args_into_dataclasses(line)
+            with open(os.devnull, "w") as nowhere, contextlib.redirect_stderr(nowhere):
+                return HfArgumentParser(arguments).parse_args_into_dataclasses(line)[0]
         except SystemExit as refused:
             raise ValueError(f"the parser refused: {refused.__context__}") from None
-        run_trainer(name, arguments)
+
+    trained(name, typed, parse)
 
 
 def trainer_file(name, typed, rank):
-    from transformers import HfArgumentParser, TrainingArguments
+    def parse(arguments, given):
+        from transformers import HfArgumentParser
 
-    with tempfile.TemporaryDirectory() as directory:
-        path = Path(directory) / "arguments.json"
-        path.write_text(json.dumps({"output_dir": directory, **QUIET, **typed}))
-        (arguments,) = HfArgumentParser(TrainingArguments).parse_json_file(str(path))
-        run_trainer(name, arguments)
+        path = Path(given["output_dir"]) / "arguments.json"
+        path.write_text(json.dumps(given))
+        return HfArgumentParser(arguments).parse_json_file(str(path))[0]
+
+    trained(name, typed, parse)
 
 
 def trainer_handler(name, typed, rank):
     """The handler is replaced after Trainer has made its Accelerator, and before it wraps the model."""
-    from transformers import Trainer, TrainingArguments
-
-    with tempfile.TemporaryDirectory() as directory:
-        arguments = TrainingArguments(output_dir=directory, **QUIET)
-        made = Trainer(model=MODELS[name](), args=arguments, train_dataset=Samples(name))
+    def replace(made):
         made.accelerator.ddp_handler = own_handler(typed)
-        made.train()
+
+    trained(name, {}, lambda arguments, given: arguments(**given), replace)
 
 
 def lightning_trainer(name, typed, rank):
     import lightning
-
-    strategy = typed.get("strategy")
 
     class Module(lightning.LightningModule):
         def __init__(self):
@@ -256,19 +224,19 @@ def lightning_trainer(name, typed, rank):
         def train_dataloader(self):
             return torch.utils.data.DataLoader(Samples(name), batch_size=2)
 
-    if strategy is None:
-        strategy = lightning.pytorch.strategies.DDPStrategy(process_group_backend="gloo", **typed)
-    lightning.Trainer(
-        accelerator="cpu", devices=2, strategy=strategy, max_steps=STEPS, logger=False, barebones=True
-    ).fit(Module())
+    strategy = strategy_of(lightning.pytorch.strategies, typed)
+    quiet = {"max_steps": STEPS, "logger": False, "barebones": True}
+    lightning.Trainer(accelerator="cpu", devices=2, strategy=strategy, **quiet).fit(Module())
+
+
+def strategy_of(strategies, typed):
+    return typed.get("strategy") or strategies.DDPStrategy(process_group_backend="gloo", **typed)
 
 
 def fabric(name, typed, rank):
     import lightning
 
-    strategy = typed.get("strategy")
-    if strategy is None:
-        strategy = lightning.fabric.strategies.DDPStrategy(process_group_backend="gloo", **typed)
+    strategy = strategy_of(lightning.fabric.strategies, typed)
     made = lightning.Fabric(accelerator="cpu", devices=2, strategy=strategy)
     made.launch()
     model, _ = made.setup(module := MODELS[name](), torch.optim.SGD(module.parameters(), lr=0.0))
@@ -305,21 +273,27 @@ def trainer_cases():
         for typed in CAPS:
             yield name, renamed(typed)
     for typed in CAPS:
-        yield "gpt2_wide", {**renamed(typed), "ddp_find_unused_parameters": False}
-    yield "gpt2_wide", {"gradient_checkpointing": True}
-    yield "gpt2_wide", {"gradient_checkpointing": True, "ddp_bucket_cap_mb": 25}
-    yield "gpt2_wide", {"gradient_checkpointing": True, "ddp_bucket_cap_mb": 25.0000001}
-    yield "gpt2_wide", {"ddp_static_graph": True, "ddp_bucket_cap_mb": 25}
-    yield "gpt2_wide", {"ddp_static_graph": True, "ddp_bucket_cap_mb": 24}
-    yield "gpt2_wide", {"ddp_static_graph": True, "ddp_find_unused_parameters": False, "ddp_bucket_cap_mb": 24}
-    yield "gpt2_wide", {"ddp_broadcast_buffers": True}
-    yield "gpt2_wide", {"ddp_broadcast_buffers": False}
-    yield "gpt2_wide", {"ddp_bucket_cap_mb_list": [25]}
-    yield "gpt2_wide", {"ddp_gradient_as_bucket_view": True}
+        yield "gpt2_wide", {**renamed(typed), **NOT_UNUSED}
+    checkpointing, static = {"gradient_checkpointing": True}, {"ddp_static_graph": True}
+    for typed in (checkpointing, {**checkpointing, "ddp_bucket_cap_mb": 25},
+                  {**checkpointing, "ddp_bucket_cap_mb": 25.0000001}, {**static, "ddp_bucket_cap_mb": 25},
+                  {**static, "ddp_bucket_cap_mb": 24}, {**static, **NOT_UNUSED, "ddp_bucket_cap_mb": 24},
+                  {"ddp_broadcast_buffers": True}, {"ddp_broadcast_buffers": False}, {"ddp_bucket_cap_mb_list": [25]},
+                  {"ddp_gradient_as_bucket_view": True}):
+        yield "gpt2_wide", typed
+
+
+def plain_cases():
+    for name in MODELS:
+        for typed in CAPS + LISTS + OTHERS:
+            yield name, typed
+    yield "gpt2_wide", {"bucket_cap_mb": 24, **STATIC}
+    yield "gpt2_wide", STATIC
 
 
 def all_of(name, *groups):
-    return lambda: ((name, typed) for group in groups for typed in group)
+    rows = [(name, typed) for group in groups for typed in group]
+    return lambda: rows
 
 
 NOT_UNUSED = {"ddp_find_unused_parameters": False}
@@ -329,127 +303,52 @@ MM = [{}, {"cfg": {"find_unused_parameters": True}}] + [
     for kind in ("MMDistributedDataParallel", "DistributedDataParallel")
     for typed in CAPS + LISTS + OTHERS[:4]
 ]
+# By wrapper: how it is run, how its arguments are typed, its cases.
 WRAPPERS = {
-    "plain": (plain, "DistributedDataParallel(module, ...)", None),
-    "accelerate": (
-        accelerate,
-        "Accelerator(kwargs_handlers=[DistributedDataParallelKwargs(...)])",
-        all_of("wide", CAPS, LISTS, OTHERS),
-    ),
-    "accelerate_subclass": (
-        accelerate_subclass,
-        "Accelerator(kwargs_handlers=[handler]), where the handler's class is a dataclass derived from "
-        "DistributedDataParallelKwargs whose fields have None as default",
-        all_of("wide", [{"bucket_cap_mb": 25}]),
-    ),
-    "accelerate_attribute": (
-        accelerate_attribute,
-        "accelerator.ddp_handler = such a handler, before prepare()",
-        all_of("wide", CAPS, LISTS, OTHERS[:3]),
-    ),
+    "plain": (plain, "DistributedDataParallel(module, ...)", plain_cases),
+    "accelerate": (accelerate, "Accelerator(kwargs_handlers=[DistributedDataParallelKwargs(...)])",
+                   all_of("wide", CAPS, LISTS, OTHERS)),
+    "accelerate_subclass": (accelerate_subclass, "Accelerator(kwargs_handlers=[handler]), where the handler's class is a "
+                            "dataclass derived from DistributedDataParallelKwargs whose fields have None as default",
+                            all_of("wide", [{"bucket_cap_mb": 25}])),
+    "accelerate_attribute": (accelerate_attribute, "accelerator.ddp_handler = such a handler, before prepare()",
+                             all_of("wide", CAPS, LISTS, OTHERS[:3])),
     "trainer": (trainer, "TrainingArguments(...)", trainer_cases),
-    "trainer_command_line": (
-        trainer_command_line,
-        "HfArgumentParser(TrainingArguments), on the command line",
-        lambda: (("gpt2_wide", {"ddp_bucket_cap_mb": cap, **NOT_UNUSED}) for cap in (25, 24, 12.5, "25.0", [25])),
-    ),
-    "trainer_file": (
-        trainer_file,
-        "HfArgumentParser(TrainingArguments).parse_json_file()",
-        lambda: (("gpt2_wide", {"ddp_bucket_cap_mb": cap, **NOT_UNUSED}) for cap in (25, 24, 12.5, 25.0000001, "24")),
-    ),
-    "trainer_handler": (
-        trainer_handler,
-        "trainer.accelerator.ddp_handler = a handler as in accelerate_attribute, before train(); Trainer's own, with "
-        "its find_unused_parameters, is lost",
-        all_of("gpt2_wide", [{"bucket_cap_mb": 25}, {"bucket_cap_mb": 12.5}], LISTS),
-    ),
-    "lightning": (
-        lightning_trainer,
-        "lightning.Trainer(strategy=DDPStrategy(...)), or its strategy as a string",
-        all_of("wide", STRATEGIES, CAPS, LISTS, OTHERS),
-    ),
-    "fabric": (
-        fabric,
-        "lightning.Fabric(strategy=lightning.fabric.strategies.DDPStrategy(...)), or its strategy as a string",
-        all_of("wide", STRATEGIES, CAPS, LISTS, OTHERS),
-    ),
-    "ray": (
-        ray,
-        "ray.train.torch.prepare_model(model, parallel_strategy_kwargs={...})",
-        all_of("wide", CAPS, LISTS, OTHERS),
-    ),
+    "trainer_command_line": (trainer_command_line, "HfArgumentParser(TrainingArguments), on the command line",
+                             all_of("gpt2_wide", ({"ddp_bucket_cap_mb": cap, **NOT_UNUSED}
+                                                  for cap in (25, 24, 12.5, "25.0", [25])))),
+    "trainer_file": (trainer_file, "HfArgumentParser(TrainingArguments).parse_json_file()",
+                     all_of("gpt2_wide", ({"ddp_bucket_cap_mb": cap, **NOT_UNUSED}
+                                          for cap in (25, 24, 12.5, 25.0000001, "24")))),
+    "trainer_handler": (trainer_handler, "trainer.accelerator.ddp_handler = a handler as in accelerate_attribute, before "
+                        "train(); Trainer's own, with its find_unused_parameters, is lost",
+                        all_of("gpt2_wide", [{"bucket_cap_mb": 25}, {"bucket_cap_mb": 12.5}], LISTS)),
+    "lightning": (lightning_trainer, "lightning.Trainer(strategy=DDPStrategy(...)), or its strategy as a string",
+                  all_of("wide", STRATEGIES, CAPS, LISTS, OTHERS)),
+    "fabric": (fabric, "lightning.Fabric(strategy=lightning.fabric.strategies.DDPStrategy(...)), or its strategy as a "
+               "string", all_of("wide", STRATEGIES, CAPS, LISTS, OTHERS)),
+    "ray": (ray, "ray.train.torch.prepare_model(model, parallel_strategy_kwargs={...})",
+            all_of("wide", CAPS, LISTS, OTHERS)),
     "mmengine": (mmengine, "Runner(model_wrapper_cfg=dict(...), cfg=dict(...))", all_of("wide", MM)),
 }
+PACKAGE_OF = {"trainer": "transformers", "fabric": "lightning", "plain": "torch"}  # or its own name
+
+def plan_of(record):
+    """The model, its final buckets, and whether they were rebuilt."""
+    data = record["logging"]
+    rebuilt = data["rebuilt_bucket_sizes"]
+    return record["model"], rebuilt or data["bucket_sizes"], bool(rebuilt)
 
 
-def plain_cases():
-    for name in MODELS:
-        for typed in CAPS + LISTS + OTHERS:
-            yield name, typed
-    yield "gpt2_wide", {"bucket_cap_mb": 24, "static_graph": True}
-    yield "gpt2_wide", {"static_graph": True}
-
-
-WRAPPERS["plain"] = (*WRAPPERS["plain"][:2], plain_cases)
-
-SOURCES = [
-    {
-        "library": "Composer",
-        "version": "mosaicml 0.32.1",
-        "file": "composer/distributed/dist_strategy.py, prepare_ddp_module()",
-        "typed": "Trainer(find_unused_parameters=...) only; no bucket size",
-        "kwargs": ["find_unused_parameters"],
-        "any value": "replace composer.distributed.dist_strategy.DistributedDataParallel by a subclass that sets the "
-        "argument (a subclass, because isinstance() is asked of it) before the Trainer wraps the model",
-    },
-    {
-        "library": "Axolotl",
-        "version": "axolotl 0.21.0",
-        "file": "axolotl/core/builders/causal.py, build(); axolotl/utils/schemas/config.py",
-        "typed": "ddp_bucket_cap_mb: in the YAML file; a pydantic field of type int | None, so 12.5 and 25.0000001 are "
-        "errors, 25.0 and '25' become 25; 0 and null are left out",
-        "kwargs": ["TrainingArguments.ddp_bucket_cap_mb, and from there as Trainer does it: 25 is dropped"],
-        "any value": "none for fractions or lists; integers other than 25 pass",
-        "find_unused_parameters": "bool(ddp_find_unused_parameters), so False by default: cfg.ddp is true where it is "
-        "not set and there is more than one rank; with ddp: false Trainer's default holds",
-    },
-    {
-        "library": "fairseq",
-        "version": "commit 14439b12ad37bd8b9e2b1383209603df996bd3f5",
-        "file": "fairseq/models/distributed_fairseq_model.py, DistributedFairseqModel()",
-        "typed": "--bucket-cap-mb, an int, default 25; only with --ddp-backend pytorch_ddp (c10d); legacy_ddp has its "
-        "own buffer of 2**28 elements",
-        "kwargs": ["broadcast_buffers", "bucket_cap_mb", "find_unused_parameters", "device_ids", "output_device"],
-        "any value": "integers, always passed explicitly: with the default 25, PyTorch >= 2.4 makes no first bucket of "
-        "1 MiB",
-    },
-    {
-        "library": "detectron2",
-        "version": "commit 084acd0f781f217e8d7b93a0099b08fce82cd88f",
-        "file": "detectron2/engine/defaults.py, create_ddp_model()",
-        "typed": "create_ddp_model(model, **kwargs) in one's own training script",
-        "kwargs": ["everything, and device_ids"],
-        "any value": "as plain; DefaultTrainer passes broadcast_buffers=False only and has no configuration key",
-    },
-]
-
-
-def final_buckets(logging_data):
-    return logging_data["rebuilt_bucket_sizes"] or logging_data["bucket_sizes"]
-
-
-def worker(rank, wrapper, ports, path):
+def record(rank, _, wrapper, ports):
     warnings.simplefilter("ignore")
     logging.disable(logging.CRITICAL)
-    torch.set_num_threads(1)
-    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2", LOCAL_WORLD_SIZE="2", GROUP_RANK="0")
-    os.environ.update(MASTER_ADDR="127.0.0.1", TORCHELASTIC_RUN_ID="record", ACCELERATE_USE_CPU="true")
+    os.environ.update(GROUP_RANK="0", TORCHELASTIC_RUN_ID="record", ACCELERATE_USE_CPU="true")
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     watch_constructor()
     run, how, cases = WRAPPERS[wrapper]
     results = []
-    for (name, typed), port in zip(list(cases()), ports):
+    for (name, typed), port in zip(cases(), ports):
         os.environ["MASTER_PORT"] = str(port)
         wrapped.clear()
         torch.manual_seed(1)
@@ -470,8 +369,7 @@ def worker(rank, wrapper, ports, path):
             dist.destroy_process_group()
         if rank == 0:
             print(wrapper, name, typed, case.get("kwargs"), case.get("error", ""), file=sys.stderr, flush=True)
-    if rank == 0:
-        Path(path).write_text(json.dumps(results))
+    return results
 
 
 def shown(value):
@@ -499,54 +397,33 @@ def describe_model(name):
 
 
 def main():
-    chosen = sys.argv[1:] or list(WRAPPERS)
     records = []
-    for wrapper in chosen:
-        package = {"trainer": "transformers", "fabric": "lightning", "plain": "torch"}.get(
-            wrapper.split("_")[0], wrapper.split("_")[0]
-        )
+    for wrapper in sys.argv[1:] or WRAPPERS:
+        family = wrapper.split("_")[0]
+        package = PACKAGE_OF.get(family, family)
         try:
             importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
             print(f"{package} is not installed", file=sys.stderr)
             continue
-        with contextlib.ExitStack() as stack:
-            free = [stack.enter_context(socket.socket()) for _ in WRAPPERS[wrapper][2]()]
-            for each in free:
-                each.bind(("127.0.0.1", 0))
-            ports = [each.getsockname()[1] for each in free]
-        with tempfile.TemporaryDirectory() as directory:
-            path = os.path.join(directory, "results.json")
-            torch.multiprocessing.spawn(worker, (wrapper, ports, path), nprocs=2)
-            records += json.loads(Path(path).read_text())
+        ports = free_ports(len(list(WRAPPERS[wrapper][2]())))
+        records += run_on_ranks(record, 2, wrapper, ports, grouped=False)[0]
     references = [r for r in records if r["wrapper"] == "plain" and "logging" in r]
-    for record in records:
-        if "logging" in record and record["wrapper"] != "plain":
-            record["equals_plain"] = [
-                r["typed"]
-                for r in references
-                if r["model"] == record["model"]
-                and final_buckets(r["logging"]) == final_buckets(record["logging"])
-                and bool(r["logging"]["rebuilt_bucket_sizes"]) == bool(record["logging"]["rebuilt_bucket_sizes"])
-            ]
-
-    def line(value):
-        return json.dumps(value, separators=(",", ":"))
+    for each in records:
+        if "logging" in each and each["wrapper"] != "plain":
+            each["equals_plain"] = [r["typed"] for r in references if plan_of(r) == plan_of(each)]
 
     if sys.argv[1:]:
-        print("\n".join(map(line, records)))
+        print("\n".join(json.dumps(each, separators=(",", ":")) for each in records))
         return
     versions = {"python": sys.version.split()[0]}
     for package in PACKAGES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             versions[package] = importlib.metadata.version(package)
-    provenance = {"versions": versions, "date": "2026-11-25", "command": "python3 record_wrappers.py", "fields": FIELDS}
-    described = ",\n".join(f"{line(name)}:{line(describe_model(name))}" for name in MODELS)
-    cases, read = ",\n".join(map(line, records)), ",\n".join(map(line, SOURCES))
-    OUTPUT.write_text(
-        f'{{"provenance":{json.dumps(provenance, indent=1)},\n"models":{{\n{described}\n}},\n'
-        f'"read":[\n{read}\n],\n"cases":[\n{cases}\n]}}\n'
-    )
+    provenance = {"versions": versions, "date": DATE, "command": "python3 record_wrappers.py"}
+    read = json.loads((DATA / "wrappers.json").read_text())["read"]
+    write_json(DATA / "wrappers.json", {**provenance, **texts_of("wrappers.json")},
+               {name: describe_model(name) for name in MODELS}, records, read)
 
 
 if __name__ == "__main__":

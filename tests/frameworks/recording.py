@@ -9,41 +9,34 @@
     ... train one step, with recorder.mark("forward") and so on ...
     events = recorder.stop()
 
-and, around that, run_ranks(function, ranks, arguments), which calls function(rank, ranks, arguments) in as many
-processes and returns what each of them returned.
+and, around that, main(), which asks versions of a framework for cases, on as many ranks as each wants (tests/on_ranks.py).
 
-EVENTS says what each event means, and goes into the provenance of what is recorded.
+The recordings say under "provenance" what their fields and events mean; a new recording takes these texts over.
 """
 
+import argparse
 import contextlib
 import functools
 import inspect
 import json
 import os
-import socket
 import sys
-import tempfile
 import traceback
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
 
+from models import models
+
+DATA = Path(__file__).resolve().parents[1] / "data" / "frameworks"
+sys.path.insert(0, str(DATA.parents[1]))
+
+from on_ranks import run_on_ranks  # noqa: E402
+
+DATE = "2026-11-25"  # of the recordings that are stored
+
 # The kinds of events in a list, which has the host's order.
-EVENTS = {
-    '"backward"': "A mark: something that the field events of the recording describes has happened.",
-    "7": "The next 7 gradients of the model's readiness are final; what follows in the list happens after the last of "
-    "them and before the next. Ahead of a mark that ends a forward pass: the next 7 modules of the model's forward "
-    "begin.",
-    '["all_reduce", numel, dtype]': "A collective: its name in torch.distributed, and the size of the largest tensor "
-    "involved, which is the output of an all-gather, and the input of a reduce-scatter. The host waits for it there, "
-    "or only has its stream wait. Left out are collectives among a single rank, and what a collective calls itself.",
-    '["reduce", numel, dtype, {"dst": 1, "async": 0}]': "Options: dst and src; op, if it is not a sum; group, the "
-    "ranks that take part, if not all; async, a number, if neither the host nor its stream waits for it there.",
-    '["wait", 0]': "The host, or its stream, waits for the collective whose async is 0.",
-    '["coalesce"], ["coalesced"]': "The two or more collectives between these go out together, at the second, which "
-    "has the async of all of them.",
-}
 # The name of each collective's largest tensor.
 COLLECTIVES = {
     "all_reduce": "tensor",
@@ -252,35 +245,6 @@ class Recorder:
         return noted
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-def run_rank(rank, function, ranks, port, folder, arguments):
-    os.environ.update(
-        RANK=str(rank),
-        LOCAL_RANK=str(rank),
-        WORLD_SIZE=str(ranks),
-        LOCAL_WORLD_SIZE=str(ranks),
-        MASTER_ADDR="127.0.0.1",
-        MASTER_PORT=str(port),
-        GLOO_SOCKET_IFNAME="lo",
-        CUDA_VISIBLE_DEVICES="",
-        OMP_NUM_THREADS="1",
-    )
-    torch.set_num_threads(1)
-    (Path(folder) / f"{rank}.json").write_text(json.dumps(function(rank, ranks, arguments)))
-
-
-def run_ranks(function, ranks, arguments):
-    """The results of function(rank, ranks, arguments) on all ranks, passed as JSON."""
-    with tempfile.TemporaryDirectory() as folder:
-        torch.multiprocessing.spawn(run_rank, (function, ranks, free_port(), folder, arguments), ranks)
-        return [json.loads((Path(folder) / f"{rank}.json").read_text()) for rank in range(ranks)]
-
-
 def attempt(function, *arguments):
     """The result of function(*arguments), or the framework's refusal as {"refused": ...}."""
     try:
@@ -292,11 +256,38 @@ def attempt(function, *arguments):
         return {"refused": f"{type(error).__name__}: {reason[:160]}"}
 
 
-def agreed(results, what):
-    """The one result that all ranks have."""
-    for rank, result in enumerate(results):
-        assert result == results[0], f"{what}: rank {rank} has {result}, rank 0 {results[0]}"
-    return results[0]
+def record_cases(recorder, train, wanted, rank, version):
+    """The results of train(recorder, case, rank) for all cases."""
+    results = []
+    for number, case in enumerate(wanted):
+        if rank == 0 and number % 50 == 0:
+            print(f"{version}: case {number} of {len(wanted)}", file=sys.stderr, flush=True)
+        results.append(attempt(train, recorder, case, rank))
+        recorder.stop()
+    return version, results
+
+
+def limits(model, which):
+    """Values of a limit of elements by name; the default is None."""
+    sizes = [p.numel() for p in model.parameters() if p.requires_grad]
+    values = {
+        "default": None,
+        "middle": max(sum(sizes) // 3, 2),
+        "tiny": max(min(sizes[len(sizes) // 2], max(sizes) // 2), 1),
+        "one": 1,
+        "all": sum(sizes),
+        "all but one": sum(sizes) - 1,
+        "all but first": sum(sizes) - sizes[0],
+        "largest": max(sizes),
+        "below largest": max(sizes) - 1,
+        "last two": sizes[-1] + sizes[-2],
+        "above last two": sizes[-1] + sizes[-2] + 1,
+    }
+    return [values[name] for name in which]
+
+
+def distinct(cases):
+    return list({json.dumps(case): case for case in cases}.values())
 
 
 def record_version(record, wanted, folder):
@@ -304,22 +295,25 @@ def record_version(record, wanted, folder):
     version, results = None, {}
     for ranks in sorted({each["ranks"] for each in wanted}):
         here = [each for each in wanted if each["ranks"] == ranks]
-        per_rank = run_ranks(record, ranks, (folder and os.path.abspath(folder), here))
-        version = per_rank[0][0]
+        by_rank = run_on_ranks(record, ranks, folder and os.path.abspath(folder), here, grouped=False)
+        version = by_rank[0][0]
         for i, each in enumerate(here):
-            results[json.dumps(each)] = agreed([found[i] for _, found in per_rank], json.dumps(each))
+            first = by_rank[0][1][i]
+            for rank, (_, found) in enumerate(by_rank):
+                assert found[i] == first, f"{each}: rank {rank} has {found[i]}, rank 0 {first}"
+            results[json.dumps(each)] = first
     return version, results
 
 
-def collect(record, wanted, folders, models):
+def collect(record, wanted, folders):
     """Asks each folder's version of a framework for each wanted case.
 
-    record(rank, ranks, (folder, cases)) returns the version, and for each case either {"refused": why} or what it
+    record(rank, ranks, folder, cases) returns the version, and for each case either {"refused": why} or what it
     found: {"readiness": the parameters' numbers in the order their gradients were final, ... what to list ...}, also
     with "forward": a list for each module that the forward pass used. Returned are the versions, the models'
     descriptions, and the cases, each with the versions that agree on it.
     """
-    described, found, versions = {}, {}, []
+    described, found, versions, built = {}, {}, [], models()
     for folder in folders:
         version, results = record_version(record, wanted, folder)
         versions.append(version)
@@ -328,7 +322,7 @@ def collect(record, wanted, folders, models):
                 print(f"{version} refuses {key}: {result['refused']}", file=sys.stderr)
                 continue
             name, orders = json.loads(key)["model"], {"readiness": result.pop("readiness")}
-            model = models[name].make_model()
+            model = built[name].make_model()
             repeats = len(orders["readiness"]) // sum(p.requires_grad for p in model.parameters())
             if "forward" in result:
                 orders["forward"] = result.pop("forward")
@@ -355,13 +349,40 @@ def describe_model(model):
     }
 
 
-def write_json(path, provenance, models, cases):
-    """Writes {"provenance": ..., "models": ..., "cases": [...]}, one model and one case a line."""
+def texts_of(name):
+    """The explanations of fields and events in the stored recording, which stand only there."""
+    stored = json.loads((DATA / name).read_text())["provenance"]
+    return {key: stored[key] for key in ("fields", "event") if key in stored}
+
+
+def write_json(path, provenance, models, cases, read=()):
+    """Writes {"provenance": ..., "models": ..., "read": [...], "cases": [...]}, one model and one case a line."""
 
     def line(value):
         return json.dumps(value, separators=(",", ":"))
 
-    models = ",\n".join(f"{line(name)}:{line(model)}" for name, model in models.items())
-    cases = ",\n".join(line(case) for case in cases)
-    provenance = json.dumps(provenance, indent=1)
-    Path(path).write_text(f'{{"provenance":{provenance},\n"models":{{\n{models}\n}},\n"cases":[\n{cases}\n]}}\n')
+    parts = [f'"provenance":{json.dumps(provenance, indent=1)}',
+             '"models":{\n' + ",\n".join(f"{line(name)}:{line(model)}" for name, model in models.items()) + "\n}"]
+    for name, values in (("read", read), ("cases", cases)):
+        if values:
+            parts.append(f'"{name}":[\n' + ",\n".join(map(line, values)) + "\n]")
+    Path(path).write_text("{" + ",\n".join(parts) + "}\n")
+
+
+def main(usage, framework, package, cases, record):
+    """The script of a framework: arguments, cases, and its file."""
+    script = f"record_{framework}.py"
+    parser = argparse.ArgumentParser(usage=usage.split("usage: ")[1])
+    parser.add_argument("--only", default="")
+    parser.add_argument("--output", default=DATA / f"{framework}.json")
+    parser.add_argument("folder", nargs="*")
+    options = parser.parse_args()
+    wanted = [each for each in cases if options.only in json.dumps(each)]
+    versions, described, listed = collect(record, wanted, [*options.folder, None])
+    if options.only:
+        for each in listed:
+            print(json.dumps(each))
+        return
+    provenance = {"torch": torch.__version__, package: versions, "date": DATE,
+                  "command": " ".join([f"python3 tests/frameworks/{script}", *options.folder])}
+    write_json(options.output, {**provenance, **texts_of(f"{framework}.json")}, described, listed)

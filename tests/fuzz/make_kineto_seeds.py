@@ -27,8 +27,7 @@ def steps_of(events):
 
 def within(step, events):
     begin, end = step["ts"], step["ts"] + step["dur"]
-    return [event for event in events
-            if event.get("ph") == "X" and begin <= event["ts"] <= end]
+    return [event for event in events if event.get("ph") == "X" and begin <= event["ts"] <= end]
 
 
 def shortened(event, begin):

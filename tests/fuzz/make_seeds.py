@@ -1,6 +1,7 @@
-"""Collects the seeds of scenario_fuzzer: every scenario that ships and every file of the seeds folder.
+"""Collects the seeds of scenario_fuzzer: every scenario that ships, every file of the seeds folder, and the documents that
+hold every key.
 
-usage: make_seeds.py SCENARIOS_FOLDER SEEDS_FOLDER OUTPUT_FOLDER
+usage: make_seeds.py SCENARIOS_FOLDER SEEDS_FOLDER DOCUMENTS_FOLDER OUTPUT_FOLDER
 
 Link files are written into the scenarios that name them: the fuzzer reads no files, and their keys are
 part of what it explores.
@@ -28,14 +29,14 @@ def scenario_files(folder):
 
 
 def main():
-    scenarios, seeds, output = map(pathlib.Path, sys.argv[1:])
+    scenarios, seeds, documents, output = map(pathlib.Path, sys.argv[1:])
     output.mkdir(parents=True, exist_ok=True)
     for file in scenario_files(scenarios):
         scenario = json.loads(file.read_text())
         scenario["cluster"]["link"] = link_inline(scenario["cluster"]["link"], scenarios)
         # Short, as the fuzzer changes short inputs faster.
         (output / file.name).write_text(json.dumps(scenario, separators=(",", ":")))
-    for file in sorted(seeds.iterdir()):
+    for file in [*sorted(seeds.iterdir()), *sorted(documents.iterdir())]:
         shutil.copyfile(file, output / file.name)
 
 

@@ -66,18 +66,15 @@ class Corpus:
 
 
 # Files written for other programs.
-MODELS = [
-    {"model_type": "gpt2", "n_layer": 4, "n_head": 4, "n_embd": 64, "vocab_size": 1000, "n_positions": 128},
-    {"model_type": "llama", "num_hidden_layers": 2, "hidden_size": 64, "intermediate_size": 128,
-     "num_attention_heads": 4, "vocab_size": 1000, "max_position_embeddings": 64},
-    {"model_type": "bert", "num_hidden_layers": 2, "hidden_size": 64, "intermediate_size": 128,
-     "num_attention_heads": 4, "vocab_size": 1000, "max_position_embeddings": 64},
-]
-SETTINGS = [
-    {"zero_optimization": {"stage": 2, "reduce_bucket_size": 5e8, "overlap_comm": True}, "bf16": {"enabled": True}},
-    {"zero_optimization": {"stage": 1, "reduce_bucket_size": 50_000_000}, "train_micro_batch_size_per_gpu": 4},
-    {"bucket_cap_mb": 25, "gradient_as_bucket_view": True},
-]
+MODELS = [{"model_type": "gpt2", "n_layer": 4, "n_head": 4, "n_embd": 64, "vocab_size": 1000, "n_positions": 128},
+          {"model_type": "llama", "num_hidden_layers": 2, "hidden_size": 64, "intermediate_size": 128,
+           "num_attention_heads": 4, "vocab_size": 1000, "max_position_embeddings": 64},
+          {"model_type": "bert", "num_hidden_layers": 2, "hidden_size": 64, "intermediate_size": 128,
+           "num_attention_heads": 4, "vocab_size": 1000, "max_position_embeddings": 64}]
+SETTINGS = [{"zero_optimization": {"stage": 2, "reduce_bucket_size": 5e8, "overlap_comm": True},
+             "bf16": {"enabled": True}}, {"zero_optimization": {"stage": 1, "reduce_bucket_size": 50_000_000},
+                                          "train_micro_batch_size_per_gpu": 4},
+            {"bucket_cap_mb": 25, "gradient_as_bucket_view": True}]
 
 
 # Baselines for traces, measurements and scenarios.
@@ -106,9 +103,8 @@ class Run:
         self.checks = []
         self.named = set()  # what rubbish may have become the name of an output
         commands = [self.predict] * 6 + [self.optimum] * 2 + [self.sweep] * 2 + [
-            self.link_show, self.settings, self.calibrate, self.calibrate, self.calibrate_steps, self.compare,
-            self.import_logs, self.import_logs, self.import_trace, self.import_chakra, self.import_recorder,
-            self.import_model, self.check, self.check]
+            self.link_show, self.settings, self.calibrate_steps, self.compare] + [
+            self.calibrate, self.import_logs, self.check] * 2 + [self.import_other] * 4
         self.arguments = self.mutator.pick(commands)()
 
     # --- files ---
@@ -254,21 +250,15 @@ class Run:
         return ["import", "nccl-tests", *logs, "-o", self.output("out.jsonl", "jsonl"),
                 *self.some(["--ranks", "16"], ["--ranks-per-node", "8"])]
 
-    def import_trace(self):
-        return ["import", "kineto", self.file("trace.json", self.corpus.traces, "json"), "-o",
-                self.output("out.json", "json"), *self.some(["--ranks", "2"], ["--link", "nvlink-h100-8"])]
-
-    def import_chakra(self):
-        return ["import", "chakra", self.file("nodes", self.corpus.chakra, "bytes"), "-o",
-                self.output("out.json", "json"), *self.some(["--ranks", "2"], ["--link", "nvlink-h100-8"])]
-
-    def import_recorder(self):
-        return ["import", "flight-recorder", self.file("dump", self.corpus.recorder, "bytes"), "-o",
-                self.output("out.json", "json"), *self.some(["--ranks", "2"], ["--link", "nvlink-h100-8"])]
-
-    def import_model(self):
-        return ["import", "hf", self.file("config.json", MODELS, "json"), "-o", self.output("out.json", "json"),
-                *self.some(["--batch", "4"], ["--sequence", "64"], ["--device", "A100"], ["--ranks", "8"])]
+    def import_other(self):
+        """Picks an import, its files, their kind, and options."""
+        of_trace = (["--ranks", "2"], ["--link", "nvlink-h100-8"])
+        kind, sources, form, options = self.mutator.pick([
+            ("kineto", self.corpus.traces, "json", of_trace), ("chakra", self.corpus.chakra, "bytes", of_trace),
+            ("flight-recorder", self.corpus.recorder, "bytes", of_trace),
+            ("hf", MODELS, "json", (["--batch", "4"], ["--sequence", "64"], ["--device", "A100"], ["--ranks", "8"]))])
+        return ["import", kind, self.file("config.json" if kind == "hf" else "given", sources, form), "-o",
+                self.output("out.json", "json"), *self.some(*options)]
 
     def check(self):
         pick, one_in = self.mutator.pick, self.mutator.one_in

@@ -7,34 +7,15 @@ import re
 # Text that is not meant to be read: terminals, Markdown, HTML, mathtext and file systems take some of it for
 # more than characters.
 FOREIGN = [
-    "",
-    " ",
-    "\x1b[31mred\x1b[0m",
-    "\x9b2J",
-    "\u202eright to left",
-    "two\nlines",
-    "a\ttab\rreturn",
-    "nul\x00byte",
-    "$\\frac{1}$",
-    "a_b^c\\",
-    "`|*_<script>alert(1)</script>",
-    '"quoted", \'twice\'',
-    "=SUM(A1)",
-    "%s%n{}",
-    "../../etc/passwd",
-    "/dev/zero",
-    "/dev/stdin",
-    "/",
-    "\ud800",
-    "ligature \ufb01, combined e\u0301, \U0001f600",
-    "x" * 5000,
-]
+    "", " ", "\x1b[31mred\x1b[0m", "\x9b2J", "\u202eright to left", "two\nlines", "a\ttab\rreturn", "nul\x00byte",
+    "$\\frac{1}$", "a_b^c\\", "`|*_<script>alert(1)</script>", '"quoted", \'twice\'', "=SUM(A1)", "%s%n{}",
+    "../../etc/passwd", "/dev/zero", "/dev/stdin", "/", "\ud800", "ligature \ufb01, combined e\u0301, \U0001f600",
+    "x" * 5000]
 # As they stand in a file: some are no JSON.
-NUMBERS = [
-    "0", "-0", "-1", "1", "2", "3", "0.5", "1e-300", "5e-324", "1e300", "1e308", "1e309", "-1e308", "NaN", "Infinity",
-    "-Infinity", "01", "+1", "1.", ".5", "0x10", "9007199254740993", "2147483648", "-2147483649", "9223372036854775807",
-    "9223372036854775808", "18446744073709551616", "1" * 400, "1e-9", "1000000", "99999999",
-]
+NUMBERS = ["0", "-0", "-1", "1", "2", "3", "0.5", "1e-300", "5e-324", "1e300", "1e308", "1e309", "-1e308", "NaN",
+           "Infinity", "-Infinity", "01", "+1", "1.", ".5", "0x10", "9007199254740993", "2147483648", "-2147483649",
+           "9223372036854775807", "9223372036854775808", "18446744073709551616", "1" * 400, "1e-9", "1000000",
+           "99999999"]
 OTHERS = ["null", "true", "false", "[]", "{}", "[[]]", '[{"a": {}}]', '"1"']
 BYTES = [b"\x00", b"\xff", b"\xef\xbb\xbf", b"\n", b"\r", b",", b'"', b"{", b"}", b"[", b"]", b":", b"\\", b"-", b"e", b"9" * 30,
          b"\xc0\x80", b"\xed\xa0\x80", b"\x1b[2J", b"\xc2\x9b", b"\xe2\x80\xae"]

@@ -106,10 +106,9 @@ class PredictTest(unittest.TestCase):
         typed = printed("predict", TWO_BUCKETS, "--json", "-", "--bucket-cap", "1MiB,25MiB", "--strategy", "ddp", "--set",
                         "/cluster/ranks=4", "--set", "/sync/views=false", "--set", "/sync/comm_hook=bf16", "--for",
                         "lightning,accelerate", "--plan", "optimal")
-        prediction = bucketwise.predict(
-            TWO_BUCKETS, bucket_cap=["1MiB", "25MiB"], strategy="ddp",
-            set={"/cluster/ranks": 4, "/sync/views": False, "/sync/comm_hook": "bf16"}, for_=["lightning", "accelerate"],
-            plan="optimal")
+        prediction = bucketwise.predict(TWO_BUCKETS, bucket_cap=["1MiB", "25MiB"], strategy="ddp",
+                                        set={"/cluster/ranks": 4, "/sync/views": False, "/sync/comm_hook": "bf16"},
+                                        for_=["lightning", "accelerate"], plan="optimal")
         self.assertEqual(prediction.raw, json.loads(typed))
         self.assertIn("optimal", prediction.raw)
         by_name = bucketwise.predict(TWO_BUCKETS, link="eth-10g")

@@ -10,19 +10,14 @@ PyTorch.
 
 import contextlib
 import importlib.util
-import io
-import json
 import math
-import os
 import re
-import shutil
 import sys
-import tempfile
-import time
 import warnings
 from pathlib import Path
 
-from two_ranks import RANKS, check_no_trace, run_both
+import checks
+from checks import RANKS, buckets_of, check_no_trace, read_json, read_lines, said_by
 
 WIDTH = 96
 STEPS = 60
@@ -46,14 +41,6 @@ def train(wrapped, steps, micro_steps=1):
         optimizer.step()
         found.append(loss.item())
     return found
-
-
-def said_by(action):
-    """Returns the result and the text on standard error."""
-    said = io.StringIO()
-    with contextlib.redirect_stderr(said):
-        result = action()
-    return result, said.getvalue()
 
 
 def advised(folder, steps=STEPS, micro_steps=1, **options):
@@ -80,21 +67,21 @@ def check_harmless_and_complete(folder, rank):
             assert advice.result is None and not said, said
             continue
         result = advice.result
-        assert result == json.loads((folder / name / "advice.json").read_text())
+        assert result == read_json(folder / name / "advice.json")
         assert result["added_ms"] > 0 and result["measured_step_ms"] > 0 and result["verdict"]["text"], result
-        buckets = [int(size) for size in wrapped._get_ddp_logging_data()["rebuilt_bucket_sizes"].split(",")]
+        buckets = buckets_of(wrapped)
         assert result["current"]["bucket_bytes"] == buckets, (result["current"], buckets)
         one_line = " ".join(said.split())
         for part in (result["verdict"]["text"], "replayed it takes", "all-reduces of", "are in"):
             assert part in one_line, f"{name}: {part} is missing in {said}"
-        records = [json.loads(line) for line in (folder / name / "all_reduces.jsonl").read_text().splitlines()]
+        records = read_lines(folder / name / "all_reduces.jsonl")
         sizes = [record["bytes"] for record in records if record["kind"] == "allreduce"]
         assert sizes == sorted(sizes) and len(sizes) >= 3 and records[0]["kind"] == "environment", records
-        scenario = json.loads((folder / name / "scenario.json").read_text())
+        scenario = read_json(folder / name / "scenario.json")
         assert scenario["step"].get("accumulation", 1) == micro_steps and scenario["cluster"]["ranks"] == RANKS
         assert scenario["cluster"]["link"]["provenance"]["samples"] > 0, scenario["cluster"]["link"]
         assert not any("communicated" in str(caveat) for caveat in scenario.get("caveats", [])), scenario["caveats"]
-        captured = json.loads((folder / name / "captured.json").read_text())
+        captured = read_json(folder / name / "captured.json")
         assert any("communicated" in str(caveat) for caveat in captured.get("caveats", [])) == (name == "plain"), captured
 
 
@@ -155,19 +142,14 @@ def check_failures(folder, rank):
             super().__init__()
             self.weight = sharded(torch.zeros(2))
 
-    for subject, options, part in (
-        (torch.nn.ReLU(), {}, "expected a model with parameters"),
-        (Sharded(), {}, "sharded parameters"),
-        (None, {}, "nothing is advised"),
-    ):
+    for subject, options, part in ((torch.nn.ReLU(), {}, "expected a model with parameters"),
+                                   (Sharded(), {}, "sharded parameters"), (None, {}, "nothing is advised")):
         _, said = said_by(lambda: bw.advise(subject, folder / "refused", **options).__exit__())  # noqa: B023
         if rank == 0:
             assert part in said and said.count("\n") == 1, said
-    for name, options, part in (
-        ("missing", {"program": str(folder / "no such program")}, "no such program"),
-        ("failing", {"options": ["--no-such-option"]}, "no-such-option"),
-        ("early", {"warmup": 1000}, "training ended after"),
-    ):
+    for name, options, part in (("missing", {"program": str(folder / "no such program")}, "no such program"),
+                                ("failing", {"options": ["--no-such-option"]}, "no-such-option"),
+                                ("early", {"warmup": 1000}, "training ended after")):
         advice, losses, _, said = advised(folder / name, **options)
         assert len(losses) == STEPS and advice.result is None, (name, len(losses), advice.result)
         assert rank != 0 or part in said.splitlines()[-1], f"{name}: {said}"
@@ -183,51 +165,11 @@ def train_alone(alone, folder):
 
 
 def check_device(folder, rank):
-    """Emulates streams and events of a GPU: only an event that has happened may be read."""
-
-    class Event:
-        def __init__(self, enable_timing):
-            assert enable_timing
-            self.moment = None
-
-        def record(self):
-            self.moment = time.perf_counter()
-
-        def synchronize(self):
-            assert self.moment is not None
-
-        def elapsed_time(self, later):
-            assert self.moment is not None and later.moment is not None
-            return 1e3 * (later.moment - self.moment)
-
-    class Stream:
-        def wait_stream(self, other):
-            assert isinstance(other, Stream)
-
-        def wait_event(self, event):
-            assert event.moment is not None
-
-    emulated = {
-        (captures, "HostClock"): captures.CudaClock,
-        (torch.cuda, "Event"): Event,
-        (torch.cuda, "Stream"): Stream,
-        (torch.cuda, "current_stream"): Stream,
-        (torch.cuda, "stream"): lambda _: contextlib.nullcontext(),
-        (torch.cuda, "synchronize"): lambda: None,
-        (torch.cuda, "is_current_stream_capturing"): lambda: False,
-        (torch.cuda, "mem_get_info"): lambda: (1 << 30, 1 << 30),
-        (torch.cuda, "get_device_name"): lambda: "emulated",
-        (torch.cuda.nccl, "version"): lambda: (2, 28, 3),
-    }
-    real = {(place, name): getattr(place, name) for place, name in emulated}
-    for (place, name), value in emulated.items():
-        setattr(place, name, value)
-    advice, _, _, said = advised(folder / "device")
-    for (place, name), value in real.items():
-        setattr(place, name, value)
+    with checks.emulated_gpu(torch):
+        advice, _, _, said = advised(folder / "device")
     if rank == 0:
         assert advice.result is not None and advice.result["added_ms"] > 0, said
-        records = [json.loads(line) for line in (folder / "device" / "all_reduces.jsonl").read_text().splitlines()]
+        records = read_lines(folder / "device" / "all_reduces.jsonl")
         assert records[0]["gpu"] == "emulated" and "2.28.3" in records[0]["gpu_libraries"], records[0]
         assert len([record for record in records if record["kind"] == "allreduce"]) >= 3, records
 
@@ -243,9 +185,8 @@ def check_trace_handler(folder, rank):
         optimizer = torch.optim.SGD(wrapped.parameters(), lr=0.1)
         activities = [torch.profiler.ProfilerActivity.CPU]
         handler = bw.trace_handler(file)
-        with torch.profiler.profile(
-            activities=activities, schedule=schedule, on_trace_ready=handler, record_shapes=True
-        ) as profiler:
+        with torch.profiler.profile(activities=activities, schedule=schedule, on_trace_ready=handler,
+                                    record_shapes=True) as profiler:
             for _ in range(8):
                 optimizer.zero_grad()
                 wrapped(torch.randn(32, WIDTH)).square().mean().backward()
@@ -256,7 +197,7 @@ def check_trace_handler(folder, rank):
     # Debian's PyTorch 1.13 has no shapes in its traces of a CPU, and says so.
     if rank == 0 and not (torch.__version__.startswith("1.13") and "whose sizes nothing tells" in said):
         assert file.exists(), said
-        assert json.loads(file.read_text())["best"]["bucket_bytes"], said
+        assert read_json(file)["best"]["bucket_bytes"], said
 
 
 # --- wrappers: what is printed, typed, gives the buckets that were printed ---
@@ -266,14 +207,11 @@ def check_trace_handler(folder, rank):
 BATCH = 512
 
 
-class Wide:
+def wide():
     """2.4 MiB of gradients in 14 of them, and computing that lasts longer than a gigabit link's all-reduce of them: a cap
     below the default hides more of that."""
-
-    @staticmethod
-    def make():
-        torch.manual_seed(2)
-        return torch.nn.Sequential(*(torch.nn.Linear(300, 300) for _ in range(7)))
+    torch.manual_seed(2)
+    return torch.nn.Sequential(*(torch.nn.Linear(300, 300) for _ in range(7)))
 
 
 def typed_into(said, pattern):
@@ -286,10 +224,6 @@ def typed_into(said, pattern):
     return {name: float(value) for name, value in re.findall(r"(\w+)=([0-9.]+)", found.group(1))}
 
 
-def rebuilt(wrapped):
-    return [int(size) for size in wrapped._get_ddp_logging_data()["rebuilt_bucket_sizes"].split(",")]
-
-
 def told(values):
     """Rank 0's, on all ranks."""
     values = [values]
@@ -297,16 +231,12 @@ def told(values):
     return values[0]
 
 
-class Ending(Exception):
-    pass
-
-
 def check_accelerate(folder, rank):
     from accelerate import Accelerator, DistributedDataParallelKwargs
 
     def run(steps, **options):
         accelerator = Accelerator(cpu=True, kwargs_handlers=[DistributedDataParallelKwargs(**options)] if options else [])
-        wrapped = accelerator.prepare(Wide.make())
+        wrapped = accelerator.prepare(wide())
         with bw.advise(wrapped, folder / "accelerate", link="eth-1g") if not options else contextlib.nullcontext() as advice:
             for _ in range(steps):
                 wrapped.zero_grad()
@@ -322,7 +252,7 @@ def check_typed(name, advice, said, pattern, run):
     result = told(advice.result)
     options = told(typed_into(said, pattern) if dist.get_rank() == 0 else None)
     assert set(options) <= {"bucket_cap_mb", "ddp_bucket_cap_mb"}, (name, options)
-    buckets = rebuilt(run(options))
+    buckets = buckets_of(run(options))
     printed = result["best"]["bucket_bytes"] if options else result["current"]["bucket_bytes"]
     assert buckets == printed, f"{name}, {options}: {buckets}, printed {printed}"
     print(f"rank {dist.get_rank()}: {name}: {options} gives the {len(buckets)} buckets that were printed")
@@ -335,7 +265,7 @@ def check_lightning(folder, rank):
     class Module(pl.LightningModule):
         def __init__(self):
             super().__init__()
-            self.layers = Wide.make()
+            self.layers = wide()
 
         def training_step(self, batch, _):
             return self.layers(batch[0]).square().mean()
@@ -353,7 +283,7 @@ def check_lightning(folder, rank):
     def run(steps, callback=None, **options):
         trainer = pl.Trainer(accelerator="cpu", devices=RANKS, strategy=DDPStrategy(**options), max_steps=steps,
                              logger=False, enable_checkpointing=False, enable_progress_bar=False,
-                             enable_model_summary=False, callbacks=[Keep(), *([callback] if callback else [])])  # fmt: skip
+                             enable_model_summary=False, callbacks=[Keep(), *([callback] if callback else [])])
         trainer.fit(Module(), torch.utils.data.DataLoader(data, batch_size=BATCH))
         return kept["wrapped"]
 
@@ -368,7 +298,7 @@ def check_transformers(folder, rank):
     class Model(torch.nn.Module):
         def __init__(self):
             super().__init__()
-            self.layers = Wide.make()
+            self.layers = wide()
 
         def forward(self, x):
             return {"loss": self.layers(x).square().mean()}
@@ -379,7 +309,7 @@ def check_transformers(folder, rank):
     def run(steps, callback=None, **options):
         arguments = TrainingArguments(output_dir=str(folder / "trainer"), max_steps=steps, per_device_train_batch_size=BATCH,
                                       use_cpu=True, report_to=[], save_strategy="no", disable_tqdm=True,
-                                      logging_strategy="no", ddp_find_unused_parameters=False, **options)  # fmt: skip
+                                      logging_strategy="no", ddp_find_unused_parameters=False, **options)
         trainer = Trainer(model=Model(), args=arguments, train_dataset=data, callbacks=[callback] if callback else [])
         trainer.train()
         kept["wrapped"] = trainer.model_wrapped
@@ -390,56 +320,29 @@ def check_transformers(folder, rank):
     check_typed("transformers", callback.advice, said, r"(ddp_bucket_cap_mb=[0-9.]+)", lambda o: run(4, **o))
 
 
-def run_rank(rank, port, root, folder, binary):
-    for name, value in {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "RANK": rank, "LOCAL_RANK": rank,
-                        "WORLD_SIZE": RANKS, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": 1,
-                        "BUCKETWISE": binary}.items():  # fmt: skip
-        os.environ[name] = str(value)
-    sys.path.insert(0, str(root / "python"))
-    global torch, dist, DistributedDataParallel, bw, captures, backward
+def check(rank, _, __, folder):
+    global torch, dist, DistributedDataParallel, bw, backward
     import torch
     import torch.distributed as dist
     from torch.nn.parallel import DistributedDataParallel
 
     import bucketwise.torch as bw
+    from bucketwise.torch import watch
 
-    backward = torch.autograd.backward
+    backward, folder = torch.autograd.backward, Path(folder)
     # However unsteady a busy machine's times are: else nothing would be advised by them.
-    import bucketwise.torch.capture_pytorch as captures
-
-    captures.HOPELESS_SPREAD = captures.MOSTLY_UNSEEN = sys.modules["bucketwise.torch.advice"].POOR = math.inf
+    watch.HOPELESS_SPREAD = watch.MOSTLY_UNSEEN = sys.modules["bucketwise.torch.advice"].POOR = math.inf
     warnings.simplefilter("ignore")
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", rank=rank, world_size=RANKS)
-    check_harmless_and_complete(folder, rank)
-    check_links(folder, rank)
-    check_all_ranks_are_needed(folder, rank)
-    check_evaluation(folder, rank)
-    check_failures(folder, rank)
-    check_trace_handler(folder, rank)
-    check_device(folder, rank)
-    for name, check in (("accelerate", check_accelerate), ("lightning", check_lightning), ("transformers", check_transformers)):
+    for own in (check_harmless_and_complete, check_links, check_all_ranks_are_needed, check_evaluation, check_failures,
+                check_trace_handler, check_device):
+        own(folder, rank)
+    for own in (check_accelerate, check_lightning, check_transformers):
+        name = own.__name__.removeprefix("check_")
         if importlib.util.find_spec(name) is not None:
-            check(folder, rank)
+            own(folder, rank)
         elif rank == 0:
             print(f"{name} is not installed, and so was not checked")
-    dist.barrier()
-    sys.stdout.flush()
-    os._exit(0)
-
-
-def main():
-    if importlib.util.find_spec("torch") is None:
-        print("check_advice: skipped: PyTorch is not installed for this Python")
-        sys.exit(77)
-    if len(sys.argv) == 6:
-        run_rank(int(sys.argv[3]), int(sys.argv[4]), Path(sys.argv[2]), Path(sys.argv[5]), sys.argv[1])
-    if len(sys.argv) != 3:
-        sys.exit(__doc__)
-    binary = shutil.which(sys.argv[1]) or sys.argv[1]
-    with tempfile.TemporaryDirectory() as name:
-        sys.exit(run_both(__file__, [os.path.abspath(binary), os.path.abspath(sys.argv[2])], name))
 
 
 if __name__ == "__main__":
-    main()
+    checks.main(__doc__, check)

@@ -8,37 +8,21 @@ compared with what only computes. Skipped (exit code 77) where Python has no PyT
 """
 
 import contextlib
-import importlib.util
-import io
-import json
-import os
-import shutil
-import subprocess
+import importlib
 import sys
-import tempfile
 import time
 from pathlib import Path
 
-from two_ranks import RANKS, check_no_trace, run_both
+import checks
+from checks import RANKS, check_no_trace, predict, read_json, said_by, stated
 
 WIDTH = 64
 
 
-def predict(binary, scenario, *options):
-    done = subprocess.run([binary, "predict", scenario, "--json", "-", *options], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
-
-
 def layers(nn):
     """Weights that autograd finishes last to first, BatchNorm's buffers, and random numbers."""
-    return nn.Sequential(
-        *[
-            layer
-            for _ in range(4)
-            for layer in (nn.Linear(WIDTH, WIDTH), nn.BatchNorm1d(WIDTH), nn.ReLU(), nn.Dropout(0.2))
-        ]
-    )
+    kinds = (nn.Linear, (WIDTH, WIDTH)), (nn.BatchNorm1d, (WIDTH,)), (nn.ReLU, ()), (nn.Dropout, (0.2,))
+    return nn.Sequential(*[kind(*arguments) for _ in range(4) for kind, arguments in kinds])
 
 
 def train(torch, model, wrap, micro_steps, steps, captured=None):
@@ -75,33 +59,31 @@ def check_harmless(torch, wraps, folder, rank, binary):
 
 
 def check_captured(torch, name, file, binary, ddp, micro_steps):
-    document = json.loads(file.read_text())
+    document = read_json(file)
     workload = document["workload"]
     gradients = {g["name"]: g for g in workload["gradients"]}
     model = ddp.module if hasattr(ddp, "module") else ddp
     assert {n: p.numel() for n, p in model.named_parameters()} == {n: g["numel"] for n, g in gradients.items()}
     weights = [gradients[f"{4 * layer}.weight"]["ready_ms"] for layer in range(4)]
-    assert (
-        weights == sorted(weights, reverse=True) and weights[-1] > 0
-    ), f"{name}: the last layer is ready first: {weights}"
+    in_turn = weights == sorted(weights, reverse=True) and weights[-1] > 0
+    assert in_turn, f"{name}: the last layer is ready first: {weights}"
     assert max(g["ready_ms"] for g in gradients.values()) <= workload["backward_ms"] and workload["forward_ms"] > 0
     # BatchNorm's running mean and variance, and its count of batches, an int64.
-    assert workload["buffers"] == [{"tensors": 8, "bytes": 8 * 4 * WIDTH}, {"tensors": 4, "bytes": 4 * 8}], workload[
-        "buffers"
-    ]
+    buffers = [{"tensors": 8, "bytes": 8 * 4 * WIDTH}, {"tensors": 4, "bytes": 4 * 8}]
+    assert workload["buffers"] == buffers, workload["buffers"]
     has_hooks = hasattr(importlib.import_module("torch.optim.optimizer"), "register_optimizer_step_post_hook")
     assert (document["step"].get("optimizer_ms", 0) > 0) == has_hooks, document["step"]
     prediction = predict(binary, file)
     assert document["cluster"]["link"]["caveats"][0]["withholds_advice"], document["cluster"]["link"]
     assert any("a placeholder that nobody measured" in note for note in prediction["notes"]), prediction["notes"]
-    stated = [c if isinstance(c, str) else c["text"] for c in document.get("caveats", [])]
-    disturbed = any("every pass that was timed communicated" in text for text in stated)
-    assert disturbed == (ddp is not model and micro_steps == 1), f"{name}: {stated}"
-    assert set(stated) <= set(prediction["notes"]), prediction["notes"]
+    caveats = stated(document)
+    disturbed = any("every pass that was timed communicated" in text for text in caveats)
+    assert disturbed == (ddp is not model and micro_steps == 1), f"{name}: {caveats}"
+    assert set(caveats) <= set(prediction["notes"]), prediction["notes"]
     if ddp is model:
         return
     assert document["step"]["accumulation"] == micro_steps and document["cluster"]["ranks"] == RANKS
-    log = json.loads(file.with_name(f"{name}.ddp.json").read_text())
+    log = read_json(file.with_name(f"{name}.ddp.json"))
     buckets = [int(size) for size in log["rebuilt_bucket_sizes"].split(",")]
     asked = prediction.get("configured", prediction["default"])  # the latter where the script asks for no cap
     assert asked["bucket_bytes"] == buckets, f"{name}: DDP's {buckets}, predicted {asked}"
@@ -132,13 +114,13 @@ def check_compiled(torch, DistributedDataParallel, folder, rank, binary):
         compiled = torch.compile(ddp, backend="aot_eager")
         for _ in range(8):
             compiled(torch.randn(64, 520)).square().mean().backward()
-        return [int(size) for size in ddp._get_ddp_logging_data()["rebuilt_bucket_sizes"].split(",")]
+        return checks.buckets_of(ddp)
 
     finest = folder / "compiled.json"
     buckets = {cap: trained(cap, finest if cap == 1 else folder / "compiled_at_cap.json") for cap in (3, 2, 1)}
     if rank != 0:
         return
-    document = json.loads(finest.read_text())
+    document = read_json(finest)
     assert document["sync"]["compiled"] is True and document["sync"]["bucket_cap_mib"] == 1, document["sync"]
     # A layer fills a piece, and its weight and bias are ready at the same moment.
     ready = [gradient["ready_ms"] for gradient in document["workload"]["gradients"]]
@@ -146,16 +128,16 @@ def check_compiled(torch, DistributedDataParallel, folder, rank, binary):
     for cap, sizes in buckets.items():
         row = predict(binary, finest, "--bucket-cap", f"{cap}MiB")["sweep"][0]
         assert row["bucket_bytes"] == sizes, f"at {cap} MiB: DDP's {sizes}, predicted {row}"
-    stated = json.loads((folder / "compiled_at_cap.json").read_text()).get("caveats", [])
-    assert any("cut the graph at a cap above 1 MiB" in str(caveat) for caveat in stated), stated
+    caveats = stated(read_json(folder / "compiled_at_cap.json"))
+    assert any("cut the graph at a cap above 1 MiB" in caveat for caveat in caveats), caveats
 
 
 def check_wrappers():
     """The modules of the calling code identify the wrapper, the outermost of several."""
-    from bucketwise.torch.capture_pytorch import _wrapper_around
+    from bucketwise.torch.capture_pytorch import wrapper_around
 
     def called_through(*modules):
-        call = lambda: _wrapper_around(sys._getframe())  # noqa: E731
+        call = lambda: wrapper_around(sys._getframe())  # noqa: E731
         for module in modules:
             scope = {"__name__": module, "call": call}
             exec("def step():\n    return call()", scope)
@@ -203,7 +185,7 @@ def check_ddp_is_taken_out(torch, DistributedDataParallel, folder, rank):
     for _ in range(3):
         ddp(torch.randn(4, WIDTH)).sum().backward()
     if rank == 0:
-        workload = json.loads((folder / "slow.json").read_text())["workload"]
+        workload = read_json(folder / "slow.json")["workload"]
         ready = {g["name"]: g["ready_ms"] for g in workload["gradients"]}
         assert ready["first.weight"] - ready["second.weight"] >= 20, f"an operation between them sleeps 20 ms: {ready}"
         assert 20 <= workload["backward_ms"] < 2000, f"DDP's hook sleeps 2 s: {workload['backward_ms']}"
@@ -238,24 +220,17 @@ def check_models(torch, DistributedDataParallel, folder, rank, binary):
             model(torch.randint(50, (8,))).sum().backward()
         if rank != 0:
             continue
-        document = json.loads((folder / f"{name}.json").read_text())
+        document = read_json(folder / f"{name}.json")
         gradients = {g["name"]: g for g in document["workload"]["gradients"]}
-        assert list(gradients) == [
-            "embedding.weight",
-            "unused.weight",
-            "unused.bias",
-            "block.weight",
-            "block.bias",
-            "head.weight",
-            "head.bias",
-        ], list(gradients)
+        modules = [f"{module}.{part}" for module in ("unused", "block", "head") for part in ("weight", "bias")]
+        assert list(gradients) == ["embedding.weight", *modules], list(gradients)
         assert [name for name, g in gradients.items() if g.get("sparse")] == ["embedding.weight"]
         assert gradients["unused.weight"]["ready_ms"] == 0 < gradients["head.weight"]["ready_ms"]
         assert gradients["head.weight"]["ready_ms"] < gradients["block.weight"]["ready_ms"]
         assert document["sync"].get("find_unused_parameters", False) == (name == "odd")
         buckets = predict(binary, folder / f"{name}.json")["default"]["bucket_bytes"]
         if name == "odd":
-            log = json.loads((folder / f"{name}.ddp.json").read_text())
+            log = read_json(folder / f"{name}.ddp.json")
             assert ", ".join(map(str, buckets)) == log["bucket_sizes"], f"predicted {buckets}, {log['bucket_sizes']}"
 
 
@@ -264,30 +239,24 @@ def check_failures(torch, folder):
     from bucketwise.torch.capture_pytorch import capture
 
     nn = torch.nn
-    for model, options in (
-        (nn.ReLU(), {}),
-        (nn.Linear(2, 2, dtype=torch.complex64), {}),
-        (nn.Linear(2, 2), {"steps": 0}),
-    ):
+    for model, options in ((nn.ReLU(), {}), (nn.Linear(2, 2, dtype=torch.complex64), {}),
+                           (nn.Linear(2, 2), {"steps": 0})):
         try:
             capture(model, folder / "refused.json", **options)
             raise AssertionError(f"{model} is refused")
         except ValueError as error:
             assert "bucketwise: " in str(error)
     original = torch.autograd.backward
-    said = io.StringIO()
-    with contextlib.redirect_stderr(said):
-        model = nn.Linear(2, 2)
-        capture(model, folder / "no such folder" / "workload.json", steps=1, warmup=0)
-        model(torch.randn(1, 2)).sum().backward()
-        model(torch.randn(1, 2)).sum().backward()
+    model = nn.Linear(2, 2)
+    capture(model, folder / "no such folder" / "workload.json", steps=1, warmup=0)
+    _, said = said_by(lambda: [model(torch.randn(1, 2)).sum().backward() for _ in range(2)])
     if not torch.distributed.get_rank():
-        assert said.getvalue().startswith("bucketwise: nothing was captured: FileNotFoundError"), said.getvalue()
+        assert said.startswith("bucketwise: nothing was captured: FileNotFoundError"), said
     check_no_trace(torch, model, original)
     # A backward that fails does not count, and is not hidden.
     model = nn.Linear(2, 2)
     capture(model, folder / "after_failure.json", steps=2, warmup=0)
-    with contextlib.redirect_stderr(said):
+    with contextlib.redirect_stderr(None):
         model(torch.randn(1, 2)).sum().backward()
         try:
             model(torch.randn(1, 2)).backward()  # not a scalar
@@ -300,102 +269,35 @@ def check_failures(torch, folder):
 
 
 def check_events(torch, folder, rank):
-    """Emulates events of a GPU: no event may be read before all have happened."""
-    import bucketwise.torch.capture_pytorch as captures
-
-    happened = []
-
-    class Event:
-        def __init__(self, enable_timing):
-            assert enable_timing and not happened
-            self.moment = None
-
-        def record(self):
-            self.moment = time.perf_counter()
-
-        def elapsed_time(self, later):
-            assert happened, "read before the device was waited for"
-            return 1e3 * (later.moment - self.moment)
-
-    emulated = {
-        (captures, "HostClock"): captures.CudaClock,
-        (torch.cuda, "Event"): Event,
-        (torch.cuda, "synchronize"): lambda: happened.append(True),
-        (torch.cuda, "is_current_stream_capturing"): lambda: False,
-    }
-    real = {(place, name): getattr(place, name) for place, name in emulated}
-    for values in (emulated, real):
-        for (place, name), value in values.items():
-            setattr(place, name, value)
-        if values is emulated:
-            train(torch, layers, lambda m: m, 1, 8, folder / "events.json")
-    assert happened == ([True] if rank == 0 else []), "waited once, at the end"
+    with checks.emulated_gpu(torch) as device:
+        train(torch, layers, lambda m: m, 1, 8, folder / "events.json")
+    assert device.waits == (1 if rank == 0 else 0), "waited once, at the end"
     if rank == 0:
-        workload = json.loads((folder / "events.json").read_text())["workload"]
-        assert (
-            0 < workload["gradients"][-1]["ready_ms"] < workload["gradients"][0]["ready_ms"] <= workload["backward_ms"]
-        )
+        assert device.made < device.waited
+        workload = read_json(folder / "events.json")["workload"]
+        last, first = workload["gradients"][-1]["ready_ms"], workload["gradients"][0]["ready_ms"]
+        assert 0 < last < first <= workload["backward_ms"], workload
 
 
-def check_alone(root, folder):
-    """The one file is enough where it is copied to."""
-    shutil.copy(root / "python" / "bucketwise" / "torch" / "capture_pytorch.py", folder)
-    script = (
-        "import torch; from capture_pytorch import capture; model = torch.nn.Linear(2, 2); "
-        "capture(model, 'alone.json', steps=1, warmup=0); model(torch.ones(1, 2)).sum().backward()"
-    )
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    subprocess.run([sys.executable, "-c", script], cwd=folder, env=environment, check=True, timeout=100)
-    assert json.loads((folder / "alone.json").read_text())["workload"]["gradients"][0]["numel"] == 4
-
-
-def run_rank(rank, port, binary, root, folder):
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), CUDA_VISIBLE_DEVICES="", OMP_NUM_THREADS="1")
-    sys.path.insert(0, str(root / "python"))
+def check(rank, _, program, folder):
     import torch
-    import torch.distributed as dist
-    from torch.nn.parallel import DistributedDataParallel
+    from torch.nn.parallel import DistributedDataParallel as ddp
 
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", rank=rank, world_size=RANKS)
+    folder = Path(folder)
     # 4 layers of 64 x 64 and three vectors of 64 are 69,632 bytes: caps that make one bucket and several.
-    check_harmless(
-        torch,
-        {
-            "plain": (lambda m: DistributedDataParallel(m), 1),
-            "views": (lambda m: DistributedDataParallel(m, bucket_cap_mb=0.03, gradient_as_bucket_view=True), 1),
-            "accumulated": (lambda m: DistributedDataParallel(m, bucket_cap_mb=0.02), 2),
-            "static": (lambda m: DistributedDataParallel(m, bucket_cap_mb=0.02, static_graph=True), 1),
-            "alone": (lambda m: m, 1),
-        },
-        folder,
-        rank,
-        binary,
-    )
+    wraps = {"plain": (ddp, 1), "views": (lambda m: ddp(m, bucket_cap_mb=0.03, gradient_as_bucket_view=True), 1),
+             "accumulated": (lambda m: ddp(m, bucket_cap_mb=0.02), 2),
+             "static": (lambda m: ddp(m, bucket_cap_mb=0.02, static_graph=True), 1), "alone": (lambda m: m, 1)}
+    check_harmless(torch, wraps, folder, rank, program)
     check_wrappers()
-    check_ddp_is_taken_out(torch, DistributedDataParallel, folder, rank)
-    check_models(torch, DistributedDataParallel, folder, rank, binary)
-    check_compiled(torch, DistributedDataParallel, folder, rank, binary)
+    check_ddp_is_taken_out(torch, ddp, folder, rank)
+    check_models(torch, ddp, folder, rank, program)
+    check_compiled(torch, ddp, folder, rank, program)
     check_events(torch, folder, rank)
-    check_failures(torch, folder / str(rank))
-    dist.barrier()
-    os._exit(0)
-
-
-def main():
-    if importlib.util.find_spec("torch") is None:
-        print("check_capture: skipped: PyTorch is not installed for this Python")
-        sys.exit(77)
-    if len(sys.argv) == 6:
-        run_rank(int(sys.argv[3]), int(sys.argv[4]), sys.argv[1], Path(sys.argv[2]), Path(sys.argv[5]))
-    if len(sys.argv) != 3:
-        sys.exit(__doc__)
-    with tempfile.TemporaryDirectory() as name:
-        check_alone(Path(sys.argv[2]).resolve(), Path(name))
-        for rank in range(RANKS):
-            (Path(name) / str(rank)).mkdir()
-        sys.exit(run_both(__file__, sys.argv[1:], name))
+    own = folder / str(rank)
+    own.mkdir()
+    check_failures(torch, own)
 
 
 if __name__ == "__main__":
-    main()
+    checks.main(__doc__, check)

@@ -7,19 +7,13 @@ Two ranks over Gloo on loopback. Nothing here depends on how fast the machine is
 compared with what only computes. Skipped (exit code 77) where Python has no PyTorch with fully_shard.
 """
 
-import contextlib
-import importlib.util
-import io
 import json
-import os
-import shutil
-import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 
-from two_ranks import RANKS, run_both
+import checks
+from checks import RANKS, read_json, read_lines, run, said_by
 
 SLEEP_S = 1.0
 
@@ -56,13 +50,8 @@ def hooks_of(model):
 
     modules = list(model.modules())
     count = sum(len(m._forward_pre_hooks) + len(m._forward_hooks) for m in modules)
-    leaves = [
-        p._unsharded_param
-        for m in modules
-        if isinstance(m, FSDPModule)
-        for group in m._get_fsdp_state()._fsdp_param_groups
-        for p in group.fsdp_params
-    ]
+    leaves = [p._unsharded_param for m in modules if isinstance(m, FSDPModule)
+              for group in m._get_fsdp_state()._fsdp_param_groups for p in group.fsdp_params]
     return count, sum(bool(getattr(leaf, "_post_accumulate_grad_hooks", None)) for leaf in leaves)
 
 
@@ -74,16 +63,9 @@ def cases(torch):
 
     make, blocks, _, (first, last) = MODELS["decoder"]
     each = [[block] for block in blocks]
-    default = {
-        "groups": each,
-        "reshard_after_forward": True,
-        "forward_prefetch": 0,
-        "backward_prefetch": 1,
-        "asynchronous_unshard": False,
-        "reduce_scatter_buffers": 1,
-        "gradient_sync": "every_micro_step",
-        "reshard_after_backward": True,
-    }
+    default = {"groups": each, "reshard_after_forward": True, "forward_prefetch": 0, "backward_prefetch": 1,
+               "asynchronous_unshard": False, "reduce_scatter_buffers": 1, "gradient_sync": "every_micro_step",
+               "reshard_after_backward": True}
 
     def prefetching():
         model = fully_sharded(make(), each)
@@ -108,29 +90,17 @@ def cases(torch):
     yield "pairs", lambda: fully_sharded(make(), pairs), 1, {**default, "groups": pairs}
     in_root = {"layers_per_group": 0, **{key: value for key, value in default.items() if key != "groups"}}
     yield "root", lambda: fully_sharded(make(), []), 1, in_root
-    yield "kept", lambda: fully_sharded(make(), each, reshard_after_forward=False), 1, {
-        **default,
-        "reshard_after_forward": False,
-    }
-    yield "root_too", lambda: fully_sharded(make(), each, reshard_after_forward=True), 1, {
-        **default,
-        "reshard_root": True,
-    }
+    kept, root_too = {**default, "reshard_after_forward": False}, {**default, "reshard_root": True}
+    yield "kept", lambda: fully_sharded(make(), each, reshard_after_forward=False), 1, kept
+    yield "root_too", lambda: fully_sharded(make(), each, reshard_after_forward=True), 1, root_too
     yield "ends", lambda: fully_sharded(make(), ends), 1, {**default, "groups": ends}
     # In the order of modules, whatever that of the calls.
     in_turn = [nested[1], nested[0], nested[3], nested[2]]
     yield "nested", lambda: fully_sharded(make(), nested), 1, {**default, "groups": in_turn}
-    yield "prefetching", prefetching, 1, {
-        **default,
-        "asynchronous_unshard": True,
-        "forward_prefetch": 2,
-        "backward_prefetch": 2,
-    }
-    yield "half", lambda: fully_sharded(make(), each, mp_policy=half), 1, {
-        **default,
-        "parameter_dtype": "bfloat16",
-        "reduce_dtype": "float32",
-    }
+    ahead = {"asynchronous_unshard": True, "forward_prefetch": 2, "backward_prefetch": 2}
+    yield "prefetching", prefetching, 1, {**default, **ahead}
+    dtypes = {"parameter_dtype": "bfloat16", "reduce_dtype": "float32"}
+    yield "half", lambda: fully_sharded(make(), each, mp_policy=half), 1, {**default, **dtypes}
     # Two replicas of one rank each: nothing is gathered, gradients are all-reduced.
     mesh = init_device_mesh("cpu", (RANKS, 1), mesh_dim_names=("replicate", "shard"))
     yield "hybrid", lambda: fully_sharded(make(), each, mesh=mesh), 1, {**default, "shard_ranks": 1}
@@ -139,15 +109,9 @@ def cases(torch):
     yield "accumulated", lambda: fully_sharded(make(), each), 3, {**default, "gradient_sync": "last_micro_step"}
 
 
-def run(binary, *arguments):
-    done = subprocess.run([binary, *map(str, arguments)], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
 def check_predicted(binary, name, file, sharding):
     """As it was sharded; where both ends are in groups nothing is left for the root."""
-    prediction = json.loads(run(binary, "predict", file, "--json", "-"))
+    prediction = checks.predict(binary, file)
     configured = prediction["configured"]
     assert configured["groups"] == len(sharding.get("groups", [])) + (name != "ends"), f"{name}: {configured['groups']}"
     assert configured["forward_ms"] > 0 < configured["backward_ms"], configured
@@ -165,7 +129,7 @@ def check_harmless(torch, folder, rank, binary):
         assert torch.autograd.backward is original
         assert hooks_of(model) == hooks_of(untouched), f"{name}: hooks are left"
         if rank == 0:
-            check_captured(name, json.loads(file.read_text()), model, micro_steps, sharding)
+            check_captured(name, read_json(file), model, micro_steps, sharding)
             check_predicted(binary, name, file, sharding)
 
 
@@ -234,7 +198,7 @@ def check_what_is_timed(torch, folder, rank):
         model(*model.example()).square().mean().backward()
     if rank != 0:
         return
-    workload = json.loads((folder / "slow.json").read_text())["workload"]
+    workload = read_json(folder / "slow.json")["workload"]
     for way in ("forward", "backward"):
         us = {}
         for operation in workload[f"{way}_operations"]:
@@ -245,37 +209,11 @@ def check_what_is_timed(torch, folder, rank):
 
 
 def check_events(torch, folder, rank):
-    """Emulates events of a GPU: no event may be read before the host has waited for the device."""
-    import bucketwise.torch.capture_pytorch as captures
-
-    waited = [0.0]
-
-    class Event:
-        def __init__(self, enable_timing):
-            assert enable_timing
-
-        def record(self):
-            self.moment = time.perf_counter()
-
-        def elapsed_time(self, later):
-            assert later.moment < waited[0], "read before the device was waited for"
-            return 1e3 * (later.moment - self.moment)
-
-    emulated = {
-        (captures, "HostClock"): captures.CudaClock,
-        (torch.cuda, "Event"): Event,
-        (torch.cuda, "synchronize"): lambda: waited.__setitem__(0, time.perf_counter()),
-        (torch.cuda, "is_current_stream_capturing"): lambda: False,
-    }
-    real = {(place, name): getattr(place, name) for place, name in emulated}
     _, make, micro_steps, _ = next(cases(torch))
-    for values in (emulated, real):
-        for (place, name), value in values.items():
-            setattr(place, name, value)
-        if values is emulated:
-            train(torch, make, micro_steps, 5, folder / "events.json")
+    with checks.emulated_gpu(torch):
+        train(torch, make, micro_steps, 5, folder / "events.json")
     if rank == 0:
-        document = json.loads((folder / "events.json").read_text())
+        document = read_json(folder / "events.json")
         operations = document["workload"]["forward_operations"]
         assert all(0 < o["device_us"] and 0 < o["host_us"] for o in operations), operations
         assert "host_is_device" not in document["workload"]
@@ -303,10 +241,8 @@ def check_refused(torch, folder):
     refused(blocks_only, "give the module for which it was called last")
     second = fully_sharded(torch.nn.Linear(4, 4), [], shard_placement_fn=lambda p: Shard(p.ndim - 1))
     refused(second, "another dimension than the first")
-    said = io.StringIO()
-    with contextlib.redirect_stderr(said):
-        advise(fully_sharded(Decoder(), []), folder / "refused")
-    assert "nothing is advised: a model under fully_shard is not advised; capture()" in said.getvalue(), said.getvalue()
+    _, said = said_by(lambda: advise(fully_sharded(Decoder(), []), folder / "refused"))
+    assert "nothing is advised: a model under fully_shard is not advised; capture()" in said, said
     mesh = init_device_mesh("cpu", (RANKS,))
     tensor_parallel = torch.distributed.tensor.parallel.parallelize_module(
         Decoder(), mesh, {"head": torch.distributed.tensor.parallel.ColwiseParallel()}
@@ -322,7 +258,7 @@ def check_collectives(folder, binary):
     file = folder / "collectives.jsonl"
     time_collectives(file, largest=1 << 16)
     if dist.get_rank() == 0:
-        environment, *records = [json.loads(line) for line in file.read_text().splitlines()]
+        environment, *records = read_lines(file)
         assert environment["kind"] == "environment" and environment["hosts"] == 1, environment
         # 4, 16 and 64 KiB, which two ranks can divide.
         sizes = [(r["kind"], r["bytes"]) for r in records]
@@ -330,62 +266,19 @@ def check_collectives(folder, binary):
         assert sizes == [(kind, 1 << shift) for kind in kinds for shift in (12, 14, 16)], sizes
         assert all(r["ranks"] == RANKS and min(r["samples_us"]) > 0 for r in records)
         run(binary, "calibrate", file, "-o", folder / "link.json")
-        assert {"all_gather", "reduce_scatter"} <= set(json.loads((folder / "link.json").read_text()))
+        assert {"all_gather", "reduce_scatter"} <= set(read_json(folder / "link.json"))
 
 
-def check_alone(root, folder):
-    """The two files are enough where they are copied to; the first alone says so."""
-    for name in ("capture_pytorch.py", "capture_sharded.py"):
-        script = (
-            "import torch, torch.distributed as dist; from capture_pytorch import capture\n"
-            "dist.init_process_group('gloo', store=dist.HashStore(), rank=0, world_size=1)\n"
-            "from torch.distributed.fsdp import fully_shard\n"
-            "from torch.distributed.device_mesh import init_device_mesh\n"
-            "model = fully_shard(torch.nn.Linear(2, 2), mesh=init_device_mesh('cpu', (1,)))\n"
-            "try:\n    capture(model, 'alone.json', steps=1, warmup=0)\n"
-            "except ValueError as error:\n    print(error)\n"
-            "model(torch.ones(1, 2)).sum().backward()\n"
-        )
-        shutil.copy(root / "python" / "bucketwise" / "torch" / name, folder)
-        environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-        options = {"cwd": folder, "env": environment, "check": True, "timeout": 100}
-        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, **options)
-        if name == "capture_pytorch.py":
-            assert "copy capture_sharded.py too" in done.stdout, done.stdout
-    document = json.loads((folder / "alone.json").read_text())
-    assert document["workload"]["gradients"][0]["shape"] == [2, 2] and document["cluster"]["ranks"] == 1
-
-
-def run_rank(rank, port, binary, root, folder):
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), CUDA_VISIBLE_DEVICES="", OMP_NUM_THREADS="1")
-    sys.path.insert(0, str(root / "python"))
+def check(rank, _, program, folder):
     import torch
-    import torch.distributed as dist
 
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", rank=rank, world_size=RANKS)
-    check_harmless(torch, folder, rank, binary)
+    folder = Path(folder)
+    check_harmless(torch, folder, rank, program)
     check_what_is_timed(torch, folder, rank)
     check_events(torch, folder, rank)
     check_refused(torch, folder)
-    check_collectives(folder, binary)
-    dist.barrier()
-    os._exit(0)
-
-
-def main():
-    probe = "import torch.distributed.fsdp as f, sys; sys.exit(not hasattr(f, 'fully_shard'))"
-    if importlib.util.find_spec("torch") is None or subprocess.run([sys.executable, "-c", probe]).returncode:
-        print("check_capture_sharded: skipped: PyTorch with fully_shard is not installed for this Python")
-        sys.exit(77)
-    if len(sys.argv) == 6:
-        run_rank(int(sys.argv[3]), int(sys.argv[4]), sys.argv[1], Path(sys.argv[2]), Path(sys.argv[5]))
-    if len(sys.argv) != 3:
-        sys.exit(__doc__)
-    with tempfile.TemporaryDirectory() as name:
-        check_alone(Path(sys.argv[2]).resolve(), Path(name))
-        sys.exit(run_both(__file__, sys.argv[1:], name))
+    check_collectives(folder, program)
 
 
 if __name__ == "__main__":
-    main()
+    checks.main(__doc__, check, "hasattr(fsdp, 'fully_shard')")

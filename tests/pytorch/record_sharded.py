@@ -15,23 +15,54 @@ import datetime
 import importlib.metadata
 import importlib.util
 import json
-import os
 import platform
-import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
-from two_ranks import code_of
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from on_ranks import run_on_ranks  # noqa: E402
 
 MODELS = ["perceptron", "decoder", "decoder_tied", "convolutional", "encoder_decoder", "nested"]
-MICRO_STEPS = 3
-LONGEST_S = 600
+MICRO_STEPS = 3  # of cases that say when gradients are reduced
 SKIPPED = 77
 
+BF16, WIDE_SUMS = {"parameter_dtype": "bfloat16"}, {"reduce_dtype": "float32"}
+EACH_TIME, AT_LAST = {"gradient_sync": "every_micro_step"}, {"gradient_sync": "last_micro_step"}
+KEPT, HYBRID = {"reshard_after_forward": False}, {"shard_ranks": 2}
+ONE_AHEAD = {"forward_prefetch": 1, "backward_prefetch": 1}
+# Beside one layer per group, on two ranks.
+ON_TWO = {
+    "kept after forward": KEPT,
+    "the root resharded too": {"reshard_root": True},
+    "forward prefetch of 1": {"forward_prefetch": 1},
+    "forward prefetch of 2": {"forward_prefetch": 2},
+    "backward prefetch of 1, explicit": {"backward_prefetch": 1},
+    "backward prefetch of 2": {"backward_prefetch": 2},
+    "asynchronous unshard": {"asynchronous_unshard": True},
+    "asynchronous unshard, prefetch of 1": {"asynchronous_unshard": True, **ONE_AHEAD},
+    "bfloat16, reduced in float32": {**BF16, **WIDE_SUMS},
+    "bfloat16": BF16,
+    "reduced in bfloat16": {"reduce_dtype": "bfloat16"},
+    "two reduce-scatter buffers": {"reduce_scatter_buffers": 2},
+    "accumulated, reduced each time": EACH_TIME,
+    "accumulated, reduced at last": AT_LAST,
+    "accumulated, reduced at last, gathered once": {**AT_LAST, "reshard_after_backward": False},
+    "accumulated, kept throughout": {**KEPT, **AT_LAST, "reshard_after_backward": False},
+    "accumulated in bfloat16, reduced at last in float32": {**BF16, **WIDE_SUMS, **AT_LAST},
+}
+ON_FOUR = {
+    "four ranks, resharded to two": {"reshard_ranks": 2},
+    "hybrid": HYBRID,
+    "hybrid, kept after forward": {**HYBRID, **KEPT},
+    "hybrid, bfloat16": {**HYBRID, **BF16, **WIDE_SUMS},
+    "hybrid, accumulated": {**HYBRID, **AT_LAST},
+    "hybrid, accumulated, all-reduced at last": {**HYBRID, **EACH_TIME, "all_reduce": "last_micro_step"},
+}
 
-def cases(blocks, child, ends):
-    """(name, ranks, `sharding` of a scenario, micro-steps)."""
+
+def cases(ranks, blocks, child, ends):
+    """(name, `sharding` of a scenario) of all cases on so many ranks."""
 
     def of_size(size):
         return {"layers_per_group": size} if child is None else with_children(chunks(blocks, size))
@@ -42,87 +73,37 @@ def cases(blocks, child, ends):
         return {"groups": [each for names in groups for each in ([children(names)] if child else []) + [names]]}
 
     each = of_size(1)
-    bf16 = {"parameter_dtype": "bfloat16"}
-    found = [
-        ("one layer per group", 2, each),
-        ("two layers per group", 2, of_size(2)),
-        ("all in the root", 2, {"layers_per_group": 0}),
-        ("uneven groups", 2, with_children([blocks[:1], blocks[1:3], *chunks(blocks[3:], 1)])),
-        ("the last block in the root", 2, with_children(chunks(blocks[:-1], 1))),
-        ("kept after forward", 2, {**each, "reshard_after_forward": False}),
-        ("the root resharded too", 2, {**each, "reshard_root": True}),
-        ("forward prefetch of 1", 2, {**each, "forward_prefetch": 1}),
-        ("forward prefetch of 2", 2, {**each, "forward_prefetch": 2}),
-        ("backward prefetch of 1, explicit", 2, {**each, "backward_prefetch": 1}),
-        ("backward prefetch of 2", 2, {**each, "backward_prefetch": 2}),
-        ("asynchronous unshard", 2, {**each, "asynchronous_unshard": True}),
-        (
-            "asynchronous unshard, prefetch of 1",
-            2,
-            {**each, "asynchronous_unshard": True, "forward_prefetch": 1, "backward_prefetch": 1},
-        ),
-        ("bfloat16, reduced in float32", 2, {**each, **bf16, "reduce_dtype": "float32"}),
-        ("bfloat16", 2, {**each, **bf16}),
-        ("reduced in bfloat16", 2, {**each, "reduce_dtype": "bfloat16"}),
-        ("two reduce-scatter buffers", 2, {**each, "reduce_scatter_buffers": 2}),
-        ("accumulated, reduced each time", 2, {**each, "gradient_sync": "every_micro_step"}, MICRO_STEPS),
-        ("accumulated, reduced at last", 2, {**each, "gradient_sync": "last_micro_step"}, MICRO_STEPS),
-        (
-            "accumulated, reduced at last, gathered once",
-            2,
-            {**each, "gradient_sync": "last_micro_step", "reshard_after_backward": False},
-            MICRO_STEPS,
-        ),
-        (
-            "accumulated, kept throughout",
-            2,
-            {
-                **each,
-                "reshard_after_forward": False,
-                "gradient_sync": "last_micro_step",
-                "reshard_after_backward": False,
-            },
-            MICRO_STEPS,
-        ),
-        (
-            "accumulated in bfloat16, reduced at last in float32",
-            2,
-            {**each, **bf16, "reduce_dtype": "float32", "gradient_sync": "last_micro_step"},
-            MICRO_STEPS,
-        ),
-        ("four ranks", 4, each),
-        ("four ranks, two layers per group", 4, of_size(2)),
-        ("four ranks, resharded to two", 4, {**each, "reshard_ranks": 2}),
-        ("hybrid", 4, {**each, "shard_ranks": 2}),
-        ("hybrid, kept after forward", 4, {**each, "shard_ranks": 2, "reshard_after_forward": False}),
-        ("hybrid, bfloat16", 4, {**each, "shard_ranks": 2, **bf16, "reduce_dtype": "float32"}),
-        ("hybrid, accumulated", 4, {**each, "shard_ranks": 2, "gradient_sync": "last_micro_step"}, MICRO_STEPS),
-        (
-            "hybrid, accumulated, all-reduced at last",
-            4,
-            {**each, "shard_ranks": 2, "gradient_sync": "every_micro_step", "all_reduce": "last_micro_step"},
-            MICRO_STEPS,
-        ),
-    ]
+    if ranks == 4:
+        yield "four ranks", each
+        yield "four ranks, two layers per group", of_size(2)
+        yield from ((name, {**each, **more}) for name, more in ON_FOUR.items())
+        return
+    yield "one layer per group", each
+    yield "two layers per group", of_size(2)
+    yield "all in the root", {"layers_per_group": 0}
+    yield "uneven groups", with_children([blocks[:1], blocks[1:3], *chunks(blocks[3:], 1)])
+    yield "the last block in the root", with_children(chunks(blocks[:-1], 1))
+    yield from ((name, {**each, **more}) for name, more in ON_TWO.items())
     if ends is not None:
         first, last = ends
-        apart = [first[:1], *of_size(1).get("groups", chunks(blocks, 1)), last]
-        found += [
-            ("ends in groups of their own", 2, {"groups": apart}),
-            (
-                "ends in groups of their own, prefetch of 1",
-                2,
-                {"groups": apart, "forward_prefetch": 1, "backward_prefetch": 1},
-            ),
-            ("ends in groups of their own, kept after forward", 2, {"groups": apart, "reshard_after_forward": False}),
-            ("nothing in the root", 2, {"groups": [first, *apart[1:]]}),
-        ]
-    for case in found:
-        yield case if len(case) == 4 else (*case, 1)
+        apart = [first[:1], *each.get("groups", chunks(blocks, 1)), last]
+        yield "ends in groups of their own", {"groups": apart}
+        yield "ends in groups of their own, prefetch of 1", {"groups": apart, **ONE_AHEAD}
+        yield "ends in groups of their own, kept after forward", {"groups": apart, **KEPT}
+        yield "nothing in the root", {"groups": [first, *apart[1:]]}
 
 
 def chunks(names, size):
     return [names[i : i + size] for i in range(0, len(names), size)]
+
+
+def trainings(ranks, models, wanted=lambda model, name: True):
+    """Yields (model, name of the case, its Training) of all `models`, which are as sharded_models.MODELS has them."""
+    for model, (make, blocks, child, ends) in models.items():
+        for name, sharding in cases(ranks, blocks, child, ends):
+            # BatchNorm of a CPU takes no parameters that are narrower than its statistics.
+            if wanted(model, name) and not (model == "convolutional" and "parameter_dtype" in sharding):
+                yield model, name, Training(make, blocks, ranks, sharding)
 
 
 # --- one rank ---
@@ -142,11 +123,8 @@ def shard(model, groups, ranks, sharding):
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
     parts = sharding.get("shard_ranks")
-    mesh = (
-        init_device_mesh("cpu", (ranks // parts, parts), mesh_dim_names=("replicate", "shard"))
-        if parts
-        else init_device_mesh("cpu", (ranks,))
-    )
+    shape, names = ((ranks // parts, parts), ("replicate", "shard")) if parts else ((ranks,), None)
+    mesh = init_device_mesh("cpu", shape, mesh_dim_names=names)
     dtypes = [getattr(torch, sharding[key]) if key in sharding else None for key in ("parameter_dtype", "reduce_dtype")]
     options = {"mesh": mesh, "mp_policy": MixedPrecisionPolicy(param_dtype=dtypes[0], reduce_dtype=dtypes[1])}
     reshard = sharding.get("reshard_after_forward", True)
@@ -184,15 +162,27 @@ def set_prefetch(model, groups, sharding, order):
 
 
 class Training:
-    def __init__(self, make, blocks, ranks, sharding, micro_steps):
+    def __init__(self, make, blocks, ranks, sharding):
         import torch
 
         torch.manual_seed(1)
-        self.model, self.sharding, self.micro_steps = make(), sharding, micro_steps
+        self.model, self.sharding = make(), sharding
+        self.micro_steps = MICRO_STEPS if "gradient_sync" in sharding else 1
         self.groups = groups_of(blocks, sharding)
         shard(self.model, self.groups, ranks, sharding)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.01)
         self.example = self.model.example()
+
+    def set_prefetch(self):
+        """In the order of a first step. Returns the lists."""
+        from sharded_recorder import Recorder
+
+        self.step()
+        first = Recorder(self.model, self.groups)
+        with first.watching():
+            self.step(first)
+        order = {way: groups_in_turn(first, way) for way in ("forward", "backward")}
+        return set_prefetch(self.model, self.groups, self.sharding, order)
 
     def step(self, recorder=None):
         for micro_step in range(self.micro_steps):
@@ -232,17 +222,10 @@ class Training:
         return hooks
 
 
-def record(make, blocks, ranks, case):
+def record(name, ranks, training):
     from sharded_recorder import Recorder
 
-    name, _, sharding, micro_steps = case
-    training = Training(make, blocks, ranks, sharding, micro_steps)
-    training.step()
-    first = Recorder(training.model, training.groups)
-    with first.watching():
-        training.step(first)
-    order = {way: groups_in_turn(first, way) for way in ("forward", "backward")}
-    lists = set_prefetch(training.model, training.groups, sharding, order)
+    lists = training.set_prefetch()
     training.step()
     recorder = Recorder(training.model, training.groups)
     hooks = training.watch_gradients(recorder)
@@ -251,51 +234,27 @@ def record(make, blocks, ranks, case):
     for hook in hooks:
         hook.remove()
     memory = recorder.memory
-    return {
-        "name": name,
-        "ranks": ranks,
-        "strategy": "hsdp" if "shard_ranks" in sharding else "fsdp",
-        "sharding": sharding,
-        "accumulation": micro_steps,
-        "groups": training.groups,
-        "prefetch": lists,
-        "collectives": recorder.collectives,
-        "order": recorder.order,
-        "memory": {
-            "peak_bytes": memory.peak_bytes,
-            "peak_at": memory.peak_at,
-            "at_peak": dict(sorted(memory.at_peak.items())),
-            "largest": dict(sorted(memory.largest.items())),
-        },
-    }
+    return {"name": name, "ranks": ranks, "strategy": "hsdp" if "shard_ranks" in training.sharding else "fsdp",
+            "sharding": training.sharding, "accumulation": training.micro_steps, "groups": training.groups,
+            "prefetch": lists, "collectives": recorder.collectives, "order": recorder.order,
+            "memory": {"peak_bytes": memory.peak_bytes, "peak_at": memory.peak_at,
+                       "at_peak": dict(sorted(memory.at_peak.items())),
+                       "largest": dict(sorted(memory.largest.items()))}}
 
 
-def run_rank(rank, ranks, store, models, output):
-    os.environ.update(OMP_NUM_THREADS="1", CUDA_VISIBLE_DEVICES="", GLOO_SOCKET_IFNAME="lo")
-    import torch
-    import torch.distributed as dist
+def record_all(rank, ranks, models):
+    """Returns lists of records by model, of rank 0; their memory differs among ranks."""
     import sharded_models
+    import torch.distributed as dist
 
-    torch.set_num_threads(1)
-    dist.init_process_group(
-        "gloo", init_method=f"file://{store}", rank=rank, world_size=ranks, timeout=datetime.timedelta(minutes=2)
-    )
     found = {}
-    for model in models:
-        make, blocks, child, ends = sharded_models.MODELS[model]
-        for case in cases(blocks, child, ends):
-            # BatchNorm of a CPU takes no parameters that are narrower than its statistics.
-            if case[1] != ranks or (model == "convolutional" and "parameter_dtype" in case[2]):
-                continue
-            mine = record(make, blocks, ranks, case)
-            everybodys = [None] * ranks
-            dist.all_gather_object(everybodys, json.dumps({**mine, "memory": None}))
-            assert len(set(everybodys)) == 1, f"{model}, {case[0]}: ranks do not do the same"
-            found.setdefault(model, []).append(mine)
-    if rank == 0:
-        output.write_text(json.dumps(found))
-    dist.barrier()
-    os._exit(0)
+    for model, name, training in trainings(ranks, {model: sharded_models.MODELS[model] for model in models}):
+        mine = record(name, ranks, training)
+        everybodys = [None] * ranks
+        dist.all_gather_object(everybodys, json.dumps({**mine, "memory": None}))
+        assert len(set(everybodys)) == 1, f"{model}, {name}: ranks do not do the same"
+        found.setdefault(model, []).append(mine)
+    return found
 
 
 # --- the records ---
@@ -309,16 +268,10 @@ def described(make):
     torch.manual_seed(1)
     model = make()
     forward = operations(model)
-    gradients = [
-        {"name": n, "numel": p.numel(), "dtype": str(p.dtype).removeprefix("torch."), "shape": list(p.shape)}
-        for n, p in model.named_parameters()
-    ]
-    return {
-        "gradients": gradients,
-        "forward_operations": [operation(name, "forward") for name in forward],
-        "backward_operations": backward_operations(model, forward),
-        "host_is_device": True,
-    }
+    gradients = [{"name": n, "numel": p.numel(), "dtype": str(p.dtype).removeprefix("torch."), "shape": list(p.shape)}
+                 for n, p in model.named_parameters()]
+    return {"gradients": gradients, "forward_operations": [operation(name, "forward") for name in forward],
+            "backward_operations": backward_operations(model, forward), "host_is_device": True}
 
 
 def operation(name, way):
@@ -353,14 +306,9 @@ def text_of(model, workload, found):
     import torch
     from sharded_recorder import COLUMNS
 
-    head = {
-        "model": model,
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-        "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"),
-        "command": "tests/pytorch/record_sharded.py -o tests/data/fsdp2",
-        "columns": COLUMNS,
-    }
+    head = {"model": model, "torch": torch.__version__, "python": platform.python_version(),
+            "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"),
+            "command": "tests/pytorch/record_sharded.py -o tests/data/fsdp2", "columns": COLUMNS}
     compact = lambda value: json.dumps(value, separators=(",", ":"))  # noqa: E731
     lines = [f'"{key}":{compact(value)},' for key, value in head.items()]
     lines += ['"workload":' + compact(workload) + ",", '"cases":[']
@@ -379,23 +327,11 @@ def check(folder, texts):
 def skip_unless_recorded(folder, models):
     """Without what a build adds to a version, such as +cpu."""
     recorded = {json.loads((folder / f"{model}.json").read_text())["torch"].split("+")[0] for model in models}
-    if importlib.util.find_spec("torch") is None:
-        installed = "none"
-    else:
-        installed = importlib.metadata.version("torch").split("+")[0]
+    has_torch = importlib.util.find_spec("torch") is not None
+    installed = importlib.metadata.version("torch").split("+")[0] if has_torch else "none"
     if {installed} != recorded:
         print(f"record_sharded: skipped: recorded was PyTorch {', '.join(recorded)}, installed is {installed}")
         sys.exit(SKIPPED)
-
-
-def run_ranks(ranks, models, folder):
-    output = folder / f"{ranks}.json"
-    arguments = [sys.executable, __file__, "--models", ",".join(models), "-o", str(output)]
-    arguments += ["--store", str(folder / f"store{ranks}"), "--ranks", str(ranks)]
-    processes = [subprocess.Popen([*arguments, "--rank", str(rank)]) for rank in range(ranks)]
-    if code_of(processes, LONGEST_S) != 0:
-        sys.exit("record_sharded: a rank failed")
-    return json.loads(output.read_text())
 
 
 def main():
@@ -404,18 +340,12 @@ def main():
     place.add_argument("-o", "--output", type=Path)
     place.add_argument("--check", type=Path)
     parser.add_argument("--models", type=lambda text: text.split(","), default=MODELS)
-    for name in ("--rank", "--ranks"):
-        parser.add_argument(name, type=int, help=argparse.SUPPRESS)
-    parser.add_argument("--store", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.rank is not None:
-        run_rank(options.rank, options.ranks, options.store, options.models, options.output)
     if options.check:
         skip_unless_recorded(options.check, options.models)
+    found = [run_on_ranks(record_all, ranks, options.models)[0] for ranks in (2, 4)]
     import sharded_models
 
-    with tempfile.TemporaryDirectory() as name:
-        found = [run_ranks(ranks, options.models, Path(name)) for ranks in (2, 4)]
     texts = {}
     for model in options.models:
         workload = described(sharded_models.MODELS[model][0])

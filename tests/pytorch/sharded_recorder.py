@@ -2,10 +2,10 @@
 are replaced by functions that note the call and make it."""
 
 import contextlib
+import functools
 
-import torch
 import torch.distributed as dist
-from torch.distributed.fsdp._fully_shard import _fsdp_collectives, _fsdp_param_group, _fsdp_state
+from torch.distributed.fsdp._fully_shard import _fsdp_collectives, _fsdp_param_group
 from torch.distributed.fsdp._fully_shard._fsdp_param_group import FSDPParamGroup
 from torch.distributed.fsdp._fully_shard._fsdp_state import FSDPState
 
@@ -32,25 +32,27 @@ class Recorder:
         self.phase, self.micro_step = "forward", 0
         self.group = None  # that issues a collective
         self.prefetching = 0
-        self.replaced = []
 
     def note(self, what, subject=None):
         self.order.append(what if subject is None else f"{what} {subject}")
         self.memory.sample(len(self.order) - 1)
 
-    # -- what is replaced --
+    # -- what is replaced: each of these is given the original and its arguments --
 
     @contextlib.contextmanager
     def watching(self):
+        before = lambda what: functools.partial(self._noting, what, True)  # noqa: E731
+        after = lambda what: functools.partial(self._noting, what, False)  # noqa: E731
         watch = [
             (FSDPParamGroup, "unshard", self._issuing),
             (FSDPParamGroup, "wait_for_unshard", self._wait_for_unshard),
-            (FSDPParamGroup, "pre_forward", self._after("forward_begin")),
-            (FSDPParamGroup, "post_forward", self._before("forward_end")),
+            (FSDPParamGroup, "pre_forward", after("forward_begin")),
+            (FSDPParamGroup, "post_forward", before("forward_end")),
             (FSDPParamGroup, "pre_backward", self._pre_backward),
             (FSDPParamGroup, "post_backward", self._post_backward),
-            (FSDPParamGroup, "_to_sharded", self._resharding("is_sharded")),
-            (FSDPParamGroup, "_to_sharded_post_forward", self._resharding("is_sharded_post_forward")),
+            (FSDPParamGroup, "_to_sharded", functools.partial(self._resharding, "is_sharded")),
+            (FSDPParamGroup, "_to_sharded_post_forward", functools.partial(self._resharding, "is_sharded_post_forward")),
+            (FSDPParamGroup, "_prefetch_unshard", self._prefetch),
             (FSDPState, "_root_post_backward_final_callback", self._final_callback),
             (_fsdp_param_group, "foreach_reduce", self._reduce),
             (_fsdp_collectives, "foreach_reduce_scatter_copy_in", self._copy_in),
@@ -61,96 +63,59 @@ class Recorder:
             (dist, "reduce_scatter_single", self._reduce_scatter),
             (dist, "all_reduce", self._all_reduce),
         ]
-        for place, name, make in watch:
-            original = getattr(place, name)
-            self.replaced.append((place, name, original))
-            setattr(place, name, make(original))
-        prefetch = FSDPParamGroup._prefetch_unshard
-        FSDPParamGroup._prefetch_unshard = staticmethod(self._prefetch(prefetch))
+        originals = [(place, name, vars(place)[name]) for place, name, _ in watch]
+        for (place, name, original), (*_, replaced) in zip(originals, watch):
+            is_static = isinstance(original, staticmethod)
+            setattr(place, name, replacement(original.__func__ if is_static else original, replaced, is_static))
         try:
             yield self
         finally:
-            FSDPParamGroup._prefetch_unshard = staticmethod(prefetch)
-            for place, name, original in self.replaced:
+            for place, name, original in originals:
                 setattr(place, name, original)
 
-    def _before(self, what):
-        def make(original):
-            def replaced(group, *args, **kwargs):
-                self.note(what, self.places[group])
-                return original(group, *args, **kwargs)
+    def _noting(self, what, before, original, group, *args, **kwargs):
+        if before:
+            self.note(what, self.places[group])
+        result = original(group, *args, **kwargs)
+        if not before:
+            self.note(what, self.places[group])
+        return result
 
-            return replaced
+    def _pre_backward(self, original, group, *args):
+        if group._training_state.name != "PRE_BACKWARD":  # else it does nothing
+            self.note("pre_backward", self.places[group])
+        return original(group, *args)
 
-        return make
+    def _issuing(self, original, group, *args):
+        self.group = group
+        original(group, *args)
+        self.memory.in_flight.clear()
 
-    def _after(self, what):
-        def make(original):
-            def replaced(group, *args, **kwargs):
-                result = original(group, *args, **kwargs)
-                self.note(what, self.places[group])
-                return result
+    def _prefetch(self, original, *args):
+        self.prefetching += 1
+        try:
+            return original(*args)
+        finally:
+            self.prefetching -= 1
 
-            return replaced
+    def _wait_for_unshard(self, original, group):
+        is_pending = group._all_gather_result is not None
+        original(group)
+        if is_pending:
+            self.note("copy_out", self.places[group])
 
-        return make
+    def _resharding(self, state, original, group):
+        was = getattr(group, state)
+        original(group)
+        if not was:
+            self.note("reshard", self.places[group])
 
-    def _pre_backward(self, original):
-        def replaced(group, *args):
-            if group._training_state.name != "PRE_BACKWARD":  # else it does nothing
-                self.note("pre_backward", self.places[group])
-            return original(group, *args)
-
-        return replaced
-
-    def _issuing(self, original):
-        def replaced(group, *args):
-            self.group = group
-            original(group, *args)
-            self.memory.in_flight.clear()
-
-        return replaced
-
-    def _prefetch(self, original):
-        def replaced(*args):
-            self.prefetching += 1
-            try:
-                return original(*args)
-            finally:
-                self.prefetching -= 1
-
-        return replaced
-
-    def _wait_for_unshard(self, original):
-        def replaced(group):
-            is_pending = group._all_gather_result is not None
-            original(group)
-            if is_pending:
-                self.note("copy_out", self.places[group])
-
-        return replaced
-
-    def _resharding(self, state):
-        def make(original):
-            def replaced(group):
-                was = getattr(group, state)
-                original(group)
-                if not was:
-                    self.note("reshard", self.places[group])
-
-            return replaced
-
-        return make
-
-    def _post_backward(self, original):
-        def replaced(group, *args):
-            self.group = group
-            self.note("post_backward", self.places[group])
-            self.retained = list(group.comm_ctx.reduce_scatter_states)
-            original(group, *args)
-            self._note_recycled(group)
-
-        return replaced
+    def _post_backward(self, original, group, *args):
+        self.group = group
+        self.note("post_backward", self.places[group])
+        self.retained = list(group.comm_ctx.reduce_scatter_states)
+        original(group, *args)
+        self._note_recycled(group)
 
     def _note_recycled(self, group):
         """The reduce-scatters that were waited for, so that their inputs could be freed."""
@@ -160,98 +125,74 @@ class Recorder:
                 self.note("recycle", self.places[state.param_group])
         self.retained = []
 
-    def _reduce(self, original):
-        def replaced(params, gradients, *args, **kwargs):
-            self._note_recycled(self.group)
-            self.memory.taken = gradients
-            result = original(params, gradients, *args, **kwargs)
-            self.memory.taken = []
-            self.memory.in_flight.clear()
-            return result
+    def _reduce(self, original, params, gradients, *args, **kwargs):
+        self._note_recycled(self.group)
+        self.memory.taken = gradients
+        result = original(params, gradients, *args, **kwargs)
+        self.memory.taken = []
+        self.memory.in_flight.clear()
+        return result
 
-        return replaced
+    def _copy_in(self, original, gradients, buffer, ranks):
+        self.memory.hold("reduce_scatter_inputs", buffer)
+        self.note("copy_in", self.places[self.group])
+        return original(gradients, buffer, ranks)
 
-    def _copy_in(self, original):
-        def replaced(gradients, buffer, ranks):
-            self.memory.hold("reduce_scatter_inputs", buffer)
-            self.note("copy_in", self.places[self.group])
-            return original(gradients, buffer, ranks)
+    def _cast(self, original, params):
+        inputs = original(params)
+        places = ("_sharded_param_data", "_sharded_post_forward_param_data")
+        shards = [getattr(param, place, None) for param in params for place in places]
+        own = {shard.untyped_storage()._cdata for shard in shards if shard is not None}
+        for tensor in (tensor for tensors in inputs for tensor in tensors):
+            if tensor.untyped_storage()._cdata not in own:
+                self.memory.hold("all_gather_casts", tensor)
+        return inputs
 
-        return replaced
-
-    def _cast(self, original):
-        def replaced(params):
-            inputs = original(params)
-            places = ("_sharded_param_data", "_sharded_post_forward_param_data")
-            shards = [getattr(param, place, None) for param in params for place in places]
-            own = {shard.untyped_storage()._cdata for shard in shards if shard is not None}
-            for tensor in (tensor for tensors in inputs for tensor in tensors):
-                if tensor.untyped_storage()._cdata not in own:
-                    self.memory.hold("all_gather_casts", tensor)
-            return inputs
-
-        return replaced
-
-    def _copy_out(self, original):
+    def _copy_out(self, original, *args, **kwargs):
         """When it has run, what was gathered is there twice."""
+        original(*args, **kwargs)
+        self.memory.sample(len(self.order) - 1)
 
-        def replaced(*args, **kwargs):
-            original(*args, **kwargs)
-            self.memory.sample(len(self.order) - 1)
-
-        return replaced
-
-    def _view_gradients(self, original):
+    def _view_gradients(self, original, *args, **kwargs):
         """Cast, they are beside what was reduced."""
+        gradients = original(*args, **kwargs)
+        for gradient in gradients:
+            self.memory.hold("sharded_gradients", gradient)
+        self.memory.sample(len(self.order) - 1)
+        return gradients
 
-        def replaced(*args, **kwargs):
-            gradients = original(*args, **kwargs)
-            for gradient in gradients:
-                self.memory.hold("sharded_gradients", gradient)
-            self.memory.sample(len(self.order) - 1)
-            return gradients
-
-        return replaced
-
-    def _final_callback(self, original):
-        def replaced(state):
-            self.phase = "after_backward"
-            self.note("after_backward")
-            original(state)
-            self.note("end")
-
-        return replaced
+    def _final_callback(self, original, state):
+        self.phase = "after_backward"
+        self.note("after_backward")
+        original(state)
+        self.note("end")
 
     def _note_collective(self, kind, whole, group):
         size, dtype = whole.numel() * whole.element_size(), str(whole.dtype).removeprefix("torch.")
         ranks, prefetched = dist.get_world_size(group), self.prefetching > 0
-        self.collectives.append(
-            [kind, self.places[self.group], size, dtype, ranks, self.phase, self.micro_step, prefetched]
-        )
+        row = [kind, self.places[self.group], size, dtype, ranks, self.phase, self.micro_step, prefetched]
+        self.collectives.append(row)
         self.note(kind, self.places[self.group])
 
-    def _all_gather(self, original):
-        def replaced(output, *args, group=None, **kwargs):
-            self.memory.hold("all_gather_outputs", output)
-            self._note_collective("all_gather", output, group)
-            return original(output, *args, group=group, **kwargs)
+    def _all_gather(self, original, output_tensor=None, *args, group=None, **kwargs):
+        self.memory.hold("all_gather_outputs", output_tensor)
+        self._note_collective("all_gather", output_tensor, group)
+        return original(output_tensor, *args, group=group, **kwargs)
 
-        return lambda output_tensor=None, *args, **kwargs: replaced(output_tensor, *args, **kwargs)
+    def _reduce_scatter(self, original, *, output, input, group=None, **kwargs):
+        self.memory.hold("reduce_scatter_outputs", output)
+        self._note_collective("reduce_scatter", input, group)
+        return original(output=output, input=input, group=group, **kwargs)
 
-    def _reduce_scatter(self, original):
-        def replaced(*, output, input, group=None, **kwargs):
-            self.memory.hold("reduce_scatter_outputs", output)
-            self._note_collective("reduce_scatter", input, group)
-            return original(output=output, input=input, group=group, **kwargs)
+    def _all_reduce(self, original, tensor, *args, group=None, **kwargs):
+        self._note_collective("all_reduce", tensor, group)
+        return original(tensor, *args, group=group, **kwargs)
 
-        return replaced
 
-    def _all_reduce(self, original):
-        def replaced(tensor, *args, group=None, **kwargs):
-            self._note_collective("all_reduce", tensor, group)
-            return original(tensor, *args, group=group, **kwargs)
-
-        return replaced
+def replacement(original, replaced, is_static):
+    """A function, so that it becomes a method where it replaces one."""
+    function = lambda *args, **kwargs: replaced(original, *args, **kwargs)  # noqa: E731
+    return staticmethod(function) if is_static else function
 
 
 class Memory:

@@ -73,9 +73,8 @@ def without_empty_end(lines):
 def run(command, repository, folder):
     """Returns the output, or a complaint, as text. `folder` comes first on PATH."""
     environment = dict(os.environ, PATH=f"{folder}:{os.environ['PATH']}")
-    result = subprocess.run(
-        ["bash", "-c", command], cwd=repository, env=environment, capture_output=True, text=True, timeout=120
-    )
+    result = subprocess.run(["bash", "-c", command], cwd=repository, env=environment, capture_output=True, text=True,
+                            timeout=120)
     if result.returncode != 0:
         return f"exit code {result.returncode}: {result.stderr}"
     return without_empty_end([line.rstrip() for line in result.stdout.splitlines()])

@@ -18,12 +18,4 @@ from bucketwise.torch.callbacks import LightningCallback, TrainerCallback, trace
 from bucketwise.torch.capture_pytorch import capture
 from bucketwise.torch.collectives import time_collectives
 
-__all__ = [
-    "Advice",
-    "LightningCallback",
-    "TrainerCallback",
-    "advise",
-    "capture",
-    "time_collectives",
-    "trace_handler",
-]
+__all__ = ["Advice", "LightningCallback", "TrainerCallback", "advise", "capture", "time_collectives", "trace_handler"]

@@ -6,10 +6,10 @@ import subprocess
 import sys
 import threading
 
-import torch.distributed as dist
-
+from bucketwise._program import program as installed_program
 from bucketwise.torch.all_reduce import AllReduceTiming
-from bucketwise.torch.capture_pytorch import DISTURBED, capture, say, write_json
+from bucketwise.torch.capture_pytorch import DISTURBED, capture
+from bucketwise.torch.watch import is_first, ranks, replace_file, say, write_json
 
 FORMAT = 1
 # Relative errors of the replayed step: above the first it is reported, above the second advice is withheld. Imported
@@ -93,44 +93,39 @@ class Advice:
         return os.path.join(self.folder, name)
 
     def _judged(self, measured):
-        program = self.program or found_program()
+        program = self.program or installed_program()
         notes = self._make_scenario(program)
         text, prediction = self._predict(program)
         ours = prediction.get("configured") or prediction["default"]
         if measured is not None and abs(ours["step_ms"] / measured[0] - 1) > NOTICEABLE:
             self._state_replay(ours["step_ms"], measured[0])
             text, prediction = self._predict(program)
-        result = {
-            "format": FORMAT,
-            "best": prediction["best"],
-            "current": ours,
-            "verdict": prediction.get("verdict"),
-            "settings": {
-                name: {key: setting[key] for key in ("typed", "bucket_bytes") if key in setting}
-                for name, setting in prediction.get("settings", {}).items()
-            },
-        }
+        settings = {name: {key: setting[key] for key in ("typed", "bucket_bytes") if key in setting}
+                    for name, setting in prediction.get("settings", {}).items()}
+        result = {"format": FORMAT, "best": prediction["best"], "current": ours, "verdict": prediction.get("verdict"),
+                  "settings": settings}
         if self._timing is not None:
             result["added_ms"] = round(1e3 * self._timing.added_s, 3)
         if measured is not None:
             step_ms, between_ms = measured
-            replayed_ms = ours["step_ms"]
             result.update(measured_step_ms=round(step_ms, 4), between_steps_ms=round(between_ms, 4),
-                          replayed_step_ms=replayed_ms, replay_error=replayed_ms / step_ms - 1)  # fmt: skip
+                          replayed_step_ms=ours["step_ms"], replay_error=ours["step_ms"] / step_ms - 1)
         for line in [*notes, *replay_lines(result), *text.splitlines()]:
             print(line, file=sys.stderr, flush=True)
         say(f"scenario, link, prediction and advice are in {self.folder}")
         return result
 
+    def _read(self, name):
+        with open(self._file(name)) as file:
+            return json.load(file)
+
     def _predict(self, program):
         text = run_program(program, "predict", self._file("scenario.json"), *link_options(self.link), "--json",
-                           self._file("prediction.json"), *self.options)  # fmt: skip
-        with open(self._file("prediction.json")) as file:
-            return text, json.load(file)
+                           self._file("prediction.json"), *self.options)
+        return text, self._read("prediction.json")
 
     def _state_replay(self, replayed_ms, measured_ms):
-        with open(self._file("scenario.json")) as file:
-            scenario = json.load(file)
+        scenario = self._read("scenario.json")
         error = replayed_ms / measured_ms - 1
         text = f"the step that ran replays {100 * abs(error):.1f} % off: {replayed_ms:.4g} ms for {measured_ms:.4g} ms"
         caveat = {"text": text, "withholds_advice": True} if abs(error) > POOR else text
@@ -139,39 +134,32 @@ class Advice:
 
     def _make_scenario(self, program):
         """Makes scenario.json from captured.json and, if all-reduces were timed, link.json. Returns lines to print."""
-        with open(self._file("captured.json")) as file:
-            captured = json.load(file)
-        timing = self._timing
+        scenario, timing = self._read("captured.json"), self._timing
         if timing is None or timing.by_rank is None:
-            write_json(self._file("scenario.json"), captured)
+            write_json(self._file("scenario.json"), scenario)
             if timing is not None and timing.problem is not None:
                 return [f"bucketwise: all-reduces were not timed: {timing.problem}"]
             return []
-        with open(self._file("all_reduces.jsonl"), "w") as file:
-            file.writelines(json.dumps(record) + "\n" for record in timing.records())
-        copied = captured["cluster"]["link"].get("copy_gb_per_s")
-        is_disturbed = DISTURBED in captured.get("caveats", []) and not captured["sync"].get("compiled")
+        replace_file(self._file("all_reduces.jsonl"), "".join(json.dumps(record) + "\n" for record in timing.records()))
+        copied = scenario["cluster"]["link"].get("copy_gb_per_s")
+        is_disturbed = DISTURBED in scenario.get("caveats", []) and not scenario["sync"].get("compiled")
         undo = ["--captured", self._file("captured.json"), "--scenario-output", self._file("scenario.json")]
         run_program(program, "calibrate", self._file("all_reduces.jsonl"), "-o", self._file("link.json"),
-                    *(undo if is_disturbed else []))  # fmt: skip
-        with open(self._file("link.json")) as file:
-            link = json.load(file)
+                    *(undo if is_disturbed else []))
+        link = self._read("link.json")
         if copied is not None:
             link["copy_gb_per_s"] = copied
             write_json(self._file("link.json"), link)
         if is_disturbed:
-            with open(self._file("scenario.json")) as file:
-                captured = json.load(file)
-            captured["caveats"].remove(DISTURBED)  # true only of captured.json
-            if not captured["caveats"]:
-                del captured["caveats"]
-        captured["cluster"]["link"] = link
-        write_json(self._file("scenario.json"), captured)
-        sizes = len(timing.times)
-        return [
-            f"bucketwise: all-reduces of {sizes} sizes timed on {ranks()} ranks, "
-            f"{'and beside computing, ' if timing.beside else ''}in {timing.added_s:.2g} s in all"
-        ]
+            scenario = self._read("scenario.json")
+            scenario["caveats"].remove(DISTURBED)  # true only of captured.json
+            if not scenario["caveats"]:
+                del scenario["caveats"]
+        scenario["cluster"]["link"] = link
+        write_json(self._file("scenario.json"), scenario)
+        beside = "and beside computing, " if timing.beside else ""
+        return [f"bucketwise: all-reduces of {len(timing.times)} sizes timed on {ranks()} ranks, {beside}"
+                f"in {timing.added_s:.2g} s in all"]
 
 
 def replay_lines(result):
@@ -187,25 +175,11 @@ def link_options(link):
     return ["--link", link] if isinstance(link, (str, os.PathLike)) else []
 
 
-def found_program():
-    from bucketwise._program import program
-
-    return program()
-
-
 def run_program(program, *arguments):
     done = subprocess.run([program, *map(os.fspath, arguments)], capture_output=True, text=True, timeout=600)
     if done.returncode != 0:
         raise RuntimeError(done.stderr.strip() or f"bucketwise {arguments[0]} ended with {done.returncode}")
     return done.stdout
-
-
-def ranks():
-    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
-
-
-def is_first():
-    return not (dist.is_available() and dist.is_initialized()) or dist.get_rank() == 0
 
 
 def warn(error):

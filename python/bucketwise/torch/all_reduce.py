@@ -133,9 +133,9 @@ class AllReduceTiming:
         """Returns whether all ranks take part. The answer is the same on each: all signed up before they trained, and
         each has taken part in a step since."""
         group = capture.ddp.process_group
-        self.on_device, self.device = capture.clock.on_device, capture.parameters[0][1].device
-        if self.on_device:
-            torch.cuda.synchronize()  # launched steps have now been taken
+        self.clock, self.device = capture.clock, capture.parameters[0][1].device
+        self.on_device = self.clock.on_device
+        self.clock.finish()  # launched steps have now been taken
         world, signed = dist.get_world_size(), self.store.add(self.key, 0)
         if dist.get_world_size(group) != world:
             self.withdraw("the model's process group is not that of all ranks")
@@ -166,27 +166,15 @@ class AllReduceTiming:
         return numbers.tolist()
 
     def _timed(self, size, count):
-        """Returns seconds of each of `count` all-reduces."""
+        """Returns seconds of each of `count` all-reduces, on a device back to back: the host runs ahead from the first on."""
         message = self.buffer[: size // 4]
         dist.all_reduce(message, group=self.group)  # all ranks are here
-        if self.on_device:
-            return self._timed_on_device(message, count)
-        times = []
+        moments = [self.clock.now()]
         for _ in range(count):
-            begin = time.perf_counter()
             dist.all_reduce(message, group=self.group)
-            times.append(time.perf_counter() - begin)
-        return times
-
-    def _timed_on_device(self, message, count):
-        """Back to back: the host runs ahead from the first on."""
-        events = [torch.cuda.Event(enable_timing=True) for _ in range(count + 1)]
-        events[0].record()
-        for event in events[1:]:
-            dist.all_reduce(message, group=self.group)
-            event.record()
-        torch.cuda.synchronize()
-        return [1e-3 * a.elapsed_time(b) for a, b in zip(events, events[1:])]
+            moments.append(self.clock.now())
+        self.clock.finish()
+        return [1e-3 * self.clock.ms_between(a, b) for a, b in zip(moments, moments[1:])]
 
     def _time_alone(self, capture):
         if not self.counts:
@@ -220,8 +208,7 @@ class AllReduceTiming:
         """Chooses messages to send at once that last for most of forward: the largest size that fits, and a quarter of
         it, as interference slows small messages more."""
         clean = [one for one in capture.passes[2:] if one.backward_begin is not None]
-        if self.on_device:
-            torch.cuda.synchronize()
+        self.clock.finish()
         forward_ms = statistics.median(capture.forward_ms(one) for one in clean) if clean else 0.0
         seconds = min(PART_OF_FORWARD * 1e-3 * self._agreed([forward_ms], dist.ReduceOp.MIN)[0], BESIDE_S)
         for size in sorted(self.sizes, reverse=True):
@@ -240,9 +227,8 @@ class AllReduceTiming:
         message = self.buffer[: size // 4]
         parts = [message] * count if self.on_device else self.buffer[: size // 4 * count].view(count, -1)
         dist.all_reduce(self.buffer[:1024], group=self.group)  # all ranks are here
-        probe = (_DeviceProbe if self.on_device else _HostProbe)(
-            lambda: [dist.all_reduce(part, group=self.group, async_op=True) for part in parts]
-        )
+        probe = (_DeviceProbe if self.on_device
+                 else _HostProbe)(lambda: [dist.all_reduce(part, group=self.group, async_op=True) for part in parts])
         probe.queued = queued
         return probe
 
@@ -253,8 +239,7 @@ class AllReduceTiming:
 
     def _exchange(self, capture):
         """Shares what each rank measured beside its forward passes."""
-        if self.on_device:
-            torch.cuda.synchronize()
+        self.clock.finish()
         found = []
         for probe in self.beside:
             near = sorted(capture.passes, key=lambda one: abs(one.number - probe.one.number))[:4]
@@ -272,28 +257,18 @@ class AllReduceTiming:
         hosts = [0.0] * ranks
         hosts[rank] = float(zlib.crc32(platform.node().encode()))
         self.hosts = len(set(self._agreed(hosts, dist.ReduceOp.SUM)))
-        self.by_rank = [
-            (self.beside[i].queued, slowest[i], computing[:, i, 0].tolist(), computing[:, i, 1].tolist())
-            for i in range(len(found))
-        ]
+        self.by_rank = [(self.beside[i].queued, slowest[i], computing[:, i, 0].tolist(), computing[:, i, 1].tolist())
+                        for i in range(len(found))]
         self.buffer = None
 
     # -- what was found --
 
     def records(self):
         """For `bucketwise calibrate`, one dictionary a line."""
-        backend = dist.get_backend(self.group)
-        transport = {
-            "backend": backend if backend in ("gloo", "nccl") else "nccl" if self.on_device else "gloo",
-            "algorithm": "ring",
-            "implementation": "library",
-            "ranks": dist.get_world_size(),
-        }
+        transport = transport_of(dist.get_backend(self.group), dist.get_world_size(), self.on_device)
         lines = [environment(transport, self.hosts, self.on_device)]
-        for size, times in sorted(self.times.items()):
-            lines.append({"kind": "allreduce", **transport, "bytes": size, "dtype": "float32", "round": 0,
-                          "samples_us": [1e6 * each for each in times], "largest_difference": 0.0,
-                          "peak_memory_bytes": 0})  # fmt: skip
+        lines += [message_record("allreduce", transport, size, [1e6 * each for each in times])
+                  for size, times in sorted(self.times.items())]
         for number, (queued, seconds, alone, disturbed) in enumerate(self.by_rank):
             size, count = queued
             if queued not in self.alone_s:
@@ -302,7 +277,7 @@ class AllReduceTiming:
                           "allreduce_alone_us": [1e6 * each / count for each in self.alone_s[queued]],
                           "allreduce_disturbed_us": [1e6 * seconds / count],
                           "compute_alone_us": [1e6 * each for each in alone],
-                          "compute_disturbed_us": [1e6 * d if a > 0 else 0.0 for a, d in zip(alone, disturbed)]})  # fmt: skip
+                          "compute_disturbed_us": [1e6 * d if a > 0 else 0.0 for a, d in zip(alone, disturbed)]})
         return lines
 
 
@@ -348,29 +323,25 @@ class _DeviceProbe:
         return 1e-3 * self.events[0].elapsed_time(self.events[1])
 
 
+def transport_of(backend, ranks, on_device=False):
+    known = backend if backend in ("gloo", "nccl") else "nccl" if on_device else "gloo"
+    return {"backend": known, "algorithm": "ring", "implementation": "library", "ranks": ranks}
+
+
+def message_record(kind, transport, size, samples_us):
+    """Isolated collectives of `size` bytes, for `bucketwise calibrate`."""
+    return {"kind": kind, **transport, "bytes": size, "dtype": "float32", "round": 0, "samples_us": samples_us,
+            "largest_difference": 0.0, "peak_memory_bytes": 0}
+
+
 def environment(transport, hosts, on_device):
-    found = {
-        "kind": "environment",
-        **transport,
-        "bucketwise": "",
-        "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        "command": ["bucketwise.torch"],
-        "cpu": _cpu(),
-        "cores": os.cpu_count() or 1,
-        "kernel": f"{platform.system()} {platform.release()}",
-        "compiler": "",
-        "gpu_libraries": "",
-        "libraries": f"PyTorch {torch.__version__}",
-        "hosts": hosts,
-        "link_rate": "",
-        "seed": 0,
-        "rounds": SCHEDULE.count("a"),
-        "gradients": [],
-        "forward_operations": [],
-        "backward_operations": [],
-        "scenario": None,
-        "scheduling": "default",
-    }
+    found = {"kind": "environment", **transport, "bucketwise": "",
+             "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
+             "command": ["bucketwise.torch"], "cpu": _cpu(), "cores": os.cpu_count() or 1,
+             "kernel": f"{platform.system()} {platform.release()}", "compiler": "", "gpu_libraries": "",
+             "libraries": f"PyTorch {torch.__version__}", "hosts": hosts, "link_rate": "", "seed": 0,
+             "rounds": SCHEDULE.count("a"), "gradients": [], "forward_operations": [], "backward_operations": [],
+             "scenario": None, "scheduling": "default"}
     if on_device:
         found["gpu"] = torch.cuda.get_device_name()
         found["gpu_libraries"] = f"CUDA {torch.version.cuda}, NCCL {'.'.join(map(str, torch.cuda.nccl.version()))}"

@@ -5,8 +5,9 @@ import importlib.util
 import os
 import sys
 
-from bucketwise.torch.advice import advise, found_program, is_first, link_options, run_program, warn
-from bucketwise.torch.capture_pytorch import say
+from bucketwise._program import program
+from bucketwise.torch.advice import advise, link_options, run_program, warn
+from bucketwise.torch.watch import is_first, say
 
 
 def LightningCallback(folder="bucketwise_advice", **options):  # noqa: N802  named like the class it makes
@@ -53,9 +54,9 @@ def trace_handler(path="advice.json", link=None, options=()):
             stem = os.path.splitext(os.fspath(path))[0]
             trace, scenario = f"{stem}.trace.json", f"{stem}.scenario.json"
             profiler.export_chrome_trace(trace)
-            program = found_program()
-            run_program(program, "import", "kineto", trace, "-o", scenario)
-            text = run_program(program, "predict", scenario, *link_options(link), "--json", path, *options)
+            found = program()
+            run_program(found, "import", "kineto", trace, "-o", scenario)
+            text = run_program(found, "predict", scenario, *link_options(link), "--json", path, *options)
             print(text, end="", file=sys.stderr, flush=True)
             say(f"the trace, its scenario and the prediction are in {trace}, {scenario} and {path}")
         except Exception as error:  # never the training's problem

@@ -3,8 +3,8 @@
     from bucketwise.torch import capture
     capture(model, "workload.json")     # the module for which fully_shard was called last, before the training loop
 
-Otherwise like capture_pytorch.py, which has to be beside this file: from capture_pytorch import capture. Written for
-PyTorch 2.6 and newer; tried with 2.15 on a CPU. FSDP1 (FullyShardedDataParallel) is not simulated.
+Otherwise like capture_pytorch.py. Written for PyTorch 2.6 and newer; tried with 2.15 on a CPU. FSDP1
+(FullyShardedDataParallel) is not simulated.
 
 A step is cut at the begin and end of each module under fully_shard, in forward and in backward, so that each operation
 is the module's own computation, without the modules inside it. FSDP2's own work is left out: all-gathers,
@@ -18,17 +18,13 @@ Times are rank 0's. Under torch.compile a graph ends at FSDP2's hooks, so operat
 """
 
 import collections
-import os
 import statistics
 import time
 
 import torch
 from torch.utils import _pytree, weak
 
-if __package__:
-    from . import capture_pytorch as common
-else:  # copied beside the script
-    import capture_pytorch as common
+from bucketwise.torch.watch import DTYPES, Pass, Watch, rate_of, say
 
 OVERLAPPED = "collectives ran beside computing, which slowed what was timed by an unknown amount"
 LOSS = "(loss)"  # computed between the root's forward and its backward; the simulator counts it to the root
@@ -36,23 +32,13 @@ COPIED_MOST = 1 << 28  # bytes of the buffer for timing copies
 COPIES = 5
 
 
-def capture(model, path, steps=20, warmup=5):
-    """See capture_pytorch.capture."""
-    return _ShardedCapture(model, path, steps, warmup, None, None)
-
-
-class _Pass:
-    """Moments of one forward and backward pass, and the operations of its modules in between."""
+class ShardedPass(Pass):
+    """Has the operations of its modules in forward and in backward."""
 
     def __init__(self, number, entered, begin, groups):
-        self.number, self.entered, self.begin = number, entered, begin
-        self.backward_begin = self.backward_end = None
+        super().__init__(number, entered, begin, any(group.reduce_grads for group in groups))
         self.operations = {"forward": [], "backward": []}
-        self.finished = set()  # names of gradients
-        self.optimizer = []  # begin, end, begin, ...
-        self.pieces, self.taken, self.trains = [], False, True
         # These may differ between micro-steps.
-        self.synchronises = any(group.reduce_grads for group in groups)
         self.all_reduces = all(group.all_reduce_grads or not group.reduce_grads for group in groups)
         self.reshards = all(group.reshard_after_backward for group in groups)
 
@@ -74,14 +60,13 @@ class _Operation:
         return 1e6 * sum(b - a for (_, a), (_, b) in zip(self.moments[::2], self.moments[1::2]))
 
 
-class _ShardedCapture(common._Capture):
-    def __init__(self, model, path, steps, warmup, meanwhile, finished):
-        super().__init__(model, path, steps, warmup, meanwhile, finished)
+class ShardedCapture(Watch):
+    def __init__(self, model, path, steps, warmup):
+        super().__init__(model, (), path, steps, warmup)
         self.names = {module: name for name, module in self.module.named_modules()}
         self.open = None  # the operation that runs
         self.called = []  # modules of groups whose forward has begun
-        self.outputs, self.ending = weak.WeakIdKeyDictionary(), []  # tensor -> its module's name; outputs of the module that ends
-        self.root_entered = None
+        self.outputs, self.ending = weak.WeakIdKeyDictionary(), []  # tensor -> its module's name; outputs of the one that ends
         self.ends_in_callback = False  # in this backward
 
     def _refuse_sharded(self):
@@ -92,7 +77,7 @@ class _ShardedCapture(common._Capture):
 
     # -- the groups --
 
-    def _learn_groups(self):
+    def _learn(self):
         """Reads the groups once FSDP2 knows them, in the order of the modules, the root's first."""
         state = self.module._get_fsdp_state()
         if not state._is_root:
@@ -105,49 +90,33 @@ class _ShardedCapture(common._Capture):
     # -- watching --
 
     def _begin_forward(self, *_):
-        if not torch.is_grad_enabled() or self.depth:
+        if not self._is_ready():
             return
-        if len(self.hooks) == 1:
-            try:
-                self._learn_groups()
-                self._watch()
-            except Exception as error:  # never the training's problem
-                common.say(f"nothing is captured: {type(error).__name__}: {error}")
-                self._leave()
-                return
-        is_new = self.current is None or self.current.backward_end is not None
-        if is_new or (self.module.training and not self.current.trains):
+        if self._is_new():
             begin = self.clock.now()
-            entered, self.root_entered = self.root_entered, None
-            self.current = _Pass(self.number, begin if entered is None else entered, begin, self.groups)
-            self.current.trains = self.module.training
-            self.number += 1
+            entered, self.entered = self.entered, None
+            self._begin_pass(ShardedPass(self.number, begin if entered is None else entered, begin, self.groups))
         self.called = [self.module]
         self._run(self.names[self.module])
 
     def _watch(self):
-        self.hooks.append(self.module.register_forward_pre_hook(self._enter_root, prepend=True))
+        self.hooks.append(self.module.register_forward_pre_hook(self._enter, prepend=True))
         self.hooks.append(self.module.register_forward_hook(self._end, prepend=True))
         self.hooks.append(self.module.register_forward_hook(self._leave_module))
         for module in self.shard_modules:
             if module is not self.module:
                 # FSDP2's own hooks run between these: before forward the first of all, after it the first registered.
-                self.hooks.append(module.register_forward_pre_hook(self._enter, prepend=True))
+                self.hooks.append(module.register_forward_pre_hook(self._enter_module, prepend=True))
                 self.hooks.append(module.register_forward_pre_hook(self._begin, with_kwargs=True))
                 self.hooks.append(module.register_forward_hook(self._end, prepend=True))
                 self.hooks.append(module.register_forward_hook(self._leave_module))
         self.watched = set()  # names of parameters with hooks on their gradients
-        self._watch_step()
 
     def _is_watched(self):
         """False in evaluation and in recomputation during backward."""
         return torch.is_grad_enabled() and not self.depth and self.current is not None and bool(self.called)
 
-    def _enter_root(self, *_):
-        if torch.is_grad_enabled() and not self.depth:
-            self.root_entered = self.clock.now()
-
-    def _enter(self, *_):
+    def _enter_module(self, *_):
         if self._is_watched():
             self._pause()
 
@@ -198,12 +167,9 @@ class _ShardedCapture(common._Capture):
 
     def _arrive(self, name):
         if self.current is not None and self.depth:
-            self.current.finished.add(name)
+            self.current.finished[name] = True
             if self.open is not None:
                 self.open.ready.append(name)
-
-    def _pieces(self, *_, **__):
-        return []  # no compiled piece reaches beyond a module of a group
 
     def _begin_backward(self):
         super()._begin_backward()
@@ -241,45 +207,19 @@ class _ShardedCapture(common._Capture):
 
     # -- the document --
 
-    def _write(self):
-        passes = self.passes[self.warmup :]
-        group = self.groups[0]
-        document = {
-            "name": f"{type(self.module).__name__.removeprefix('FSDP')}, captured in PyTorch {torch.__version__}"[:200],
-            "workload": {
-                "gradients": self._gradients_with_shapes(),
-                **{f"{way}_operations": self._operations(passes, way) for way in ("forward", "backward")},
-            },
-            "cluster": self._cluster(),
-            "sync": {
-                "strategy": "fsdp" if _replicas(group) == 1 else "hsdp",
-                "pytorch_version": torch.__version__,
-                "sharding": self._sharding(passes),
-            },
-            "step": self._step(passes),
-        }
-        if not self.clock.on_device:
-            document["workload"]["host_is_device"] = True
-        copied = self._copied_gb_per_s()
-        if copied is not None:
-            document["cluster"]["link"]["copy_gb_per_s"] = copied
-        caveats = self._sharded_caveats(passes)
-        if caveats:
-            document["caveats"] = caveats
-        common.write_json(self.path, document)
+    def _write(self, passes):
+        gradients = [{"name": name, "numel": parameter.numel(), "dtype": DTYPES[parameter.dtype],
+                      "shape": list(parameter.shape)} for name, parameter in self.parameters if name in self.params]
+        workload = {"gradients": gradients,
+                    **{f"{way}_operations": self._operations(passes, way) for way in ("forward", "backward")}}
+        sync = {"strategy": "fsdp" if _replicas(self.groups[0]) == 1 else "hsdp", "pytorch_version": torch.__version__,
+                "sharding": self._sharding(passes)}
+        # A step goes from a pass with an optimizer, or from the first of all, to the next.
+        at = [-1] + [i for i, p in enumerate(self.passes) if len(p.optimizer) >= 2]
+        step = self._step(passes, [b - a for a, b in zip(at, at[1:])])
+        document = self._write_document(workload, self._shard_ranks() * _replicas(self.groups[0]), sync, step,
+                                        self._copied_gb_per_s(), self._sharded_caveats(passes))
         self._say_what_was_written(document, len(passes))
-
-    def _gradients_with_shapes(self):
-        return [
-            {
-                "name": name,
-                "numel": parameter.numel(),
-                "dtype": common.DTYPES[parameter.dtype],
-                "shape": list(parameter.shape),
-            }
-            for name, parameter in self.parameters
-            if name in self.params
-        ]
 
     def _operations(self, passes, way):
         """Returns medians over the passes with the most frequent order of modules."""
@@ -289,24 +229,14 @@ class _ShardedCapture(common._Capture):
         found, ready = [], set()
         for place, name in enumerate(names):
             same = [operations[place] for operations in alike]
-            operation = {
-                "name": f"{name} {way}".strip(),
-                "host_us": _us(o.host_us() for o in same) if self.clock.on_device else 0,
-                "device_us": _us(o.device_us() for o in same),
-            }
+            operation = {"name": f"{name} {way}".strip(), "host_us": _us(o.host_us() for o in same)
+                         if self.clock.on_device else 0, "device_us": _us(o.device_us() for o in same)}
             if way == "backward":
                 arrived = [gradient for gradient in same[0].ready if gradient not in ready]
                 ready.update(arrived)
                 operation.update({"ready": arrived} if arrived else {})
             found.append(operation)
         return found
-
-    def _cluster(self):
-        cluster = {"ranks": self._shard_ranks() * _replicas(self.groups[0]), "link": dict(common.PLACEHOLDER)}
-        local = int(os.environ.get("LOCAL_WORLD_SIZE", cluster["ranks"]))
-        if 0 < local < cluster["ranks"] and cluster["ranks"] % local == 0:
-            cluster["ranks_per_node"] = local
-        return cluster
 
     def _shard_ranks(self):
         return self.groups[0].mesh_info.shard_mesh_size
@@ -351,25 +281,10 @@ class _ShardedCapture(common._Capture):
         reduced = param.reduce_dtype or (own if _version() >= (2, 15) else computed)
         found = {}
         if computed != own:
-            found["parameter_dtype"] = common.DTYPES[computed]
+            found["parameter_dtype"] = DTYPES[computed]
         if reduced != own or found:
-            found["reduce_dtype"] = common.DTYPES[reduced]
+            found["reduce_dtype"] = DTYPES[reduced]
         return found
-
-    def _step(self, passes):
-        """Accumulation counts passes from one with an optimizer, or from the first of all, to the next."""
-        step = {}
-        at = [-1] + [i for i, p in enumerate(self.passes) if len(p.optimizer) >= 2]
-        if len(at) > 1:
-            step["accumulation"] = int(statistics.median_low(b - a for a, b in zip(at, at[1:])))
-        spent = [
-            sum(self.clock.ms_between(a, b) for a, b in zip(p.optimizer[::2], p.optimizer[1::2]))
-            for p in passes
-            if len(p.optimizer) >= 2
-        ]
-        if spent:
-            step["optimizer_ms"] = round(statistics.median(spent), 4)
-        return step
 
     def _copied_gb_per_s(self):
         """Returns the rate of the fastest of a few copies, in pieces, of the largest group's size."""
@@ -383,7 +298,7 @@ class _ShardedCapture(common._Capture):
             times = [self._copy_ms(source) for _ in range(COPIES)]
         except RuntimeError:  # out of memory
             return None
-        return float(f"{size / min(times) / 1e6:.4g}") if min(times) > 0 else None
+        return rate_of(size, min(times))
 
     def _copy_ms(self, source):
         """Copies like FSDP2 after an all-gather: into newly allocated memory."""
@@ -449,14 +364,14 @@ class _ShardedCapture(common._Capture):
     def _say_what_was_written(self, document, passes):
         sharding, workload = document["sync"]["sharding"], document["workload"]
         us = {way: sum(o["device_us"] for o in workload[f"{way}_operations"]) for way in ("forward", "backward")}
-        common.say(
+        say(
             f"wrote {self.path}: {len(workload['gradients'])} parameters, {len(sharding.get('groups', []))} groups beside "
             f"the root, forward {1e-3 * us['forward']:.4g} ms, backward {1e-3 * us['backward']:.4g} ms without collectives and "
             f"copies, medians of {passes} passes"
         )
         missing = ["the link, a placeholder"]
         missing += ["the optimizer's time"] if "optimizer_ms" not in document["step"] else []
-        common.say("not captured: " + "; ".join(missing))
+        say("not captured: " + "; ".join(missing))
 
 
 def _groups(state):

@@ -7,8 +7,8 @@ import os
 import torch
 import torch.distributed as dist
 
-from bucketwise.torch import capture_pytorch
-from bucketwise.torch.all_reduce import KIB, MIB, SIZES, environment
+from bucketwise.torch.all_reduce import KIB, MIB, SIZES, environment, message_record, transport_of
+from bucketwise.torch.watch import CudaClock, HostClock, replace_file, say
 
 # Each kind has so much time for so many rounds, and a round times every size once more. The first two collectives make
 # connections.
@@ -29,12 +29,9 @@ def time_collectives(path, group=None, *, largest=256 * MIB, device=None):
     timing = _Timing(group, largest, device)
     records = timing.records()
     if dist.get_rank(group) == 0:
-        unfinished = f"{path}.{os.getpid()}.part"
-        with open(unfinished, "w") as file:
-            file.writelines(json.dumps(record) + "\n" for record in records)
-        os.replace(unfinished, path)
+        replace_file(path, "".join(json.dumps(record) + "\n" for record in records))
         sizes = f"{len(timing.sizes)} sizes of each of {', '.join(KINDS)}"
-        capture_pytorch.say(f"wrote {path}: {sizes} on {timing.ranks} ranks")
+        say(f"wrote {path}: {sizes} on {timing.ranks} ranks")
 
 
 class _Timing:
@@ -42,7 +39,7 @@ class _Timing:
         self.group, self.ranks = group, dist.get_world_size(group)
         self.backend = dist.get_backend(group)
         self.on_device = self.backend == "nccl" if device is None else torch.device(device).type != "cpu"
-        self.clock = capture_pytorch.CudaClock if self.on_device else capture_pytorch.HostClock
+        self.clock = CudaClock if self.on_device else HostClock
         self.device = device if device is not None else "cuda" if self.on_device else "cpu"
         # Divisible into equal parts.
         unit = 4 * self.ranks
@@ -51,19 +48,10 @@ class _Timing:
         self.part = torch.zeros(self.sizes[-1] // unit, device=self.device)
 
     def records(self):
-        transport = {
-            "backend": self.backend if self.backend in ("gloo", "nccl") else "nccl" if self.on_device else "gloo",
-            "algorithm": "ring",
-            "implementation": "library",
-            "ranks": self.ranks,
-        }
-        lines = [environment(transport, self._hosts(), self.on_device)]
-        for kind in KINDS:
-            for size, times in self._timed(kind).items():
-                lines.append({"kind": kind, **transport, "bytes": size, "dtype": "float32", "round": 0,
-                              "samples_us": [1e6 * each for each in times], "largest_difference": 0.0,
-                              "peak_memory_bytes": 0})  # fmt: skip
-        return lines
+        transport = transport_of(self.backend, self.ranks, self.on_device)
+        return [environment(transport, self._hosts(), self.on_device),
+                *(message_record(kind, transport, size, [1e6 * each for each in times])
+                  for kind in KINDS for size, times in self._timed(kind).items())]
 
     def _timed(self, kind):
         """Returns seconds by size. Ranks agree on the number of rounds that fit."""

@@ -35,17 +35,14 @@ from transformers import BertConfig, BertModel, GPT2Config, GPT2LMHeadModel, Lla
 
 DIRECTORY = Path(__file__).resolve().parent
 MEBIBYTE = 1 << 20
-VERSIONS = {
-    "torch": torch.__version__,
-    "torchvision": torchvision.__version__,
-    "transformers": transformers.__version__,
-    "date": "2026-11-21",
-    "command": "python3 make_golden.py",
-}
+VERSIONS = {"torch": torch.__version__, "torchvision": torchvision.__version__,
+            "transformers": transformers.__version__, "date": "2026-11-21", "command": "python3 make_golden.py"}
 
 
-def write_json(name, fields, key, records):
-    """Writes {"provenance": ..., key: [...]} with one record per line, so that a change shows as a readable diff."""
+def write_json(name, key, records):
+    """Writes {"provenance": ..., key: [...]} with one record per line, so that a change shows as a readable diff. What
+    fields mean stands only in the file, and is taken over."""
+    fields = json.loads((DIRECTORY / name).read_text())["provenance"]["fields"]
     provenance = json.dumps({**VERSIONS, "fields": fields}, indent=1)
     lines = ",\n".join(json.dumps(record, separators=(",", ":")) for record in records)
     (DIRECTORY / name).write_text(f'{{"provenance":{provenance},\n"{key}":[\n{lines}\n]}}\n')
@@ -148,23 +145,18 @@ def gpt2(width, layers, heads):
     return GPT2LMHeadModel(GPT2Config(n_embd=width, n_layer=layers, n_head=heads))
 
 
+def transformer_sizes(width, layers, heads, hidden, vocabulary):
+    """Arguments that BertConfig and LlamaConfig share."""
+    return {"hidden_size": width, "num_hidden_layers": layers, "num_attention_heads": heads, "intermediate_size": hidden,
+            "vocab_size": vocabulary}
+
+
 def bert(width, layers, heads):
-    return BertModel(
-        BertConfig(hidden_size=width, num_hidden_layers=layers, num_attention_heads=heads, intermediate_size=4 * width)
-    )
+    return BertModel(BertConfig(**transformer_sizes(width, layers, heads, 4 * width, 30522)))
 
 
-def llama_7b():
-    return LlamaForCausalLM(
-        LlamaConfig(
-            hidden_size=4096,
-            intermediate_size=11008,
-            num_hidden_layers=32,
-            num_attention_heads=32,
-            vocab_size=32000,
-            tie_word_embeddings=False,
-        )
-    )
+def llama(*sizes):
+    return LlamaForCausalLM(LlamaConfig(**transformer_sizes(*sizes), tie_word_embeddings=False))
 
 
 def resnext101_32x4d():
@@ -190,7 +182,7 @@ MODELS = {
     "gpt2-xl": (lambda: gpt2(1600, 48, 25), 580, 1_557_611_200),
     "bert-base": (lambda: bert(768, 12, 12), 199, 109_482_240),
     "bert-large": (lambda: bert(1024, 24, 16), 391, 335_141_888),
-    "llama-7b": (llama_7b, 291, 6_738_415_616),
+    "llama-7b": (lambda: llama(4096, 32, 32, 11008, 32000), 291, 6_738_415_616),
     "cs336-xl-2025": (lambda: Cs336Transformer(1600, 6400, 48, 25), 435, 1_998_235_200),
     "cs336-xl-2026": (lambda: Cs336Transformer(2560, 10240, 32, 32), 291, 3_406_809_600),
 }
@@ -210,16 +202,6 @@ def write_parameters():
 
 # bucket_assignment.json
 
-ASSIGNMENT_FIELDS = {
-    "numel, dtype, sparse": "indexed by parameter; sparse is null where no flags are passed",
-    "limits_bytes": "the bucket size limits, the last one repeats",
-    "order": "parameter indices in the order in which they are passed to PyTorch (tensor_indices); null: 0, 1, 2, ... "
-    "without tensor_indices",
-    "buckets": "parameter indices; sorted by smallest index if order is null, else in closing order",
-    "unordered_tail": "that many buckets at the end of the list were never full; PyTorch takes them from a hash map, "
-    "so their relative order is not specified. 0 if order is null",
-}
-
 
 def random_case(rng):
     """One input. Sizes are log-uniform up to a scale of the case; many limits are the exact size of a run."""
@@ -235,13 +217,9 @@ def random_case(rng):
         exact = sum(size[start : start + rng.randint(1, 8)])
         return rng.choices([exact, rng.randint(0, 4 * largest), MEBIBYTE, 2**63 - 1], [45, 45, 5, 5])[0]
 
-    return {
-        "numel": numel,
-        "dtype": dtype,
-        "limits_bytes": [limit() for _ in range(rng.randint(1, 4))],
-        "order": rng.choice([None, rng.sample(range(count), count), list(reversed(range(count)))]),
-        "sparse": rng.choice([None, None, [rng.random() < 0.1 for _ in range(count)]]),
-    }
+    return {"numel": numel, "dtype": dtype, "limits_bytes": [limit() for _ in range(rng.randint(1, 4))],
+            "order": rng.choice([None, rng.sample(range(count), count), list(reversed(range(count)))]),
+            "sparse": rng.choice([None, None, [rng.random() < 0.1 for _ in range(count)]])}
 
 
 def assign(case):
@@ -249,9 +227,8 @@ def assign(case):
     parameters = [torch.empty(n, dtype=getattr(torch, t), device="meta") for n, t in zip(case["numel"], case["dtype"])]
     order = case["order"] or range(len(parameters))
     # PyTorch looks tensors up by position, but sparse flags by the value in tensor_indices.
-    buckets, limits = dist._compute_bucket_assignment_by_size(
-        [parameters[i] for i in order], case["limits_bytes"], case["sparse"] or [], case["order"] or []
-    )
+    buckets, limits = dist._compute_bucket_assignment_by_size([parameters[i] for i in order], case["limits_bytes"],
+                                                              case["sparse"] or [], case["order"] or [])
     # A full bucket reaches its limit. A sparse bucket reports limit 0.
     sizes = [sum(parameters[i].nbytes for i in bucket) for bucket in buckets]
     not_full = sum(size < limit for size, limit in zip(sizes, limits))
@@ -261,15 +238,10 @@ def assign(case):
 def write_bucket_assignment():
     rng = random.Random(20261121)
     cases = [assign(random_case(rng)) for _ in range(400)]
-    write_json("bucket_assignment.json", ASSIGNMENT_FIELDS, "cases", cases)
+    write_json("bucket_assignment.json", "cases", cases)
 
 
 # readiness.json
-
-READINESS_FIELDS = {
-    "parameters": "names in registration order",
-    "ready": "the same names in the order in which their post-accumulate-grad hooks ran in one backward on the CPU",
-}
 
 
 def images():
@@ -294,13 +266,12 @@ def small_models():
     """Yields (name, model, function of the model that returns a loss)."""
     for name in ("resnet18", "resnet50", "vgg16"):
         yield name, MODELS[name][0](), lambda model: model(images()).sum()
-    config = GPT2Config(
-        n_embd=64, n_layer=2, n_head=4, vocab_size=128, n_positions=16, bos_token_id=None, eos_token_id=None
-    )
+    config = GPT2Config(n_embd=64, n_layer=2, n_head=4, vocab_size=128, n_positions=16, bos_token_id=None,
+                        eos_token_id=None)
     yield "gpt2-2-layers", GPT2LMHeadModel(config), language_model_loss
-    sizes = dict(hidden_size=64, num_hidden_layers=2, num_attention_heads=4, intermediate_size=256, vocab_size=128)
-    yield "bert-2-layers", BertModel(BertConfig(**sizes)), bert_loss
-    yield "llama-2-layers", LlamaForCausalLM(LlamaConfig(**sizes, tie_word_embeddings=False)), language_model_loss
+    sizes = (64, 2, 4, 256, 128)
+    yield "bert-2-layers", BertModel(BertConfig(**transformer_sizes(*sizes))), bert_loss
+    yield "llama-2-layers", llama(*sizes), language_model_loss
     yield "cs336-2-layers", Cs336Transformer(64, 256, 2, 4, vocabulary=128), lambda model: model(tokens()).sum()
     yield "resnext50_32x4d", torchvision.models.resnext50_32x4d(), lambda model: model(images()).sum()
     yield "vit_b_16", torchvision.models.vit_b_16(image_size=64), lambda model: model(images()).sum()
@@ -316,26 +287,14 @@ def write_readiness():
         loss(model).backward()
         assert sorted(ready) == sorted(parameters)
         records.append({"model": name, "parameters": list(parameters), "ready": ready})
-    write_json("readiness.json", READINESS_FIELDS, "models", records)
+    write_json("readiness.json", "models", records)
 
 
 # rebuilt_buckets.json
 
-REBUILT_FIELDS = {
-    "options": "arguments of DistributedDataParallel besides the module; gloo, one process",
-    "first_iteration_bytes": "bucket sizes in launch order in iteration 1, before the rebuild",
-    "rebuilt_before_iteration": "the first iteration (from 1) that launches other buckets; null if there is none",
-    "bucket_bytes": "bucket sizes in launch order from that iteration on",
-    "bucket_parameters": "the same buckets as indices into parameters/<model>.txt",
-}
-DDP_OPTIONS = [
-    {},
-    {"bucket_cap_mb": 25},
-    {"bucket_cap_mb": 5},
-    {"bucket_cap_mb_list": [1, 5, 10]},
-    {"find_unused_parameters": True},
-    {"static_graph": True},
-]
+
+DDP_OPTIONS = [{}, {"bucket_cap_mb": 25}, {"bucket_cap_mb": 5}, {"bucket_cap_mb_list": [1, 5, 10]},
+               {"find_unused_parameters": True}, {"static_graph": True}]
 
 
 def launched_buckets(model, options, iterations=4):
@@ -369,18 +328,13 @@ def write_rebuilt_buckets():
             first, final = launches[0], launches[-1]
             rebuilt = launches.index(final)
             assert launches == [first] * rebuilt + [final] * (len(launches) - rebuilt)
-            plans.append(
-                {
-                    "model": name,
-                    "options": options,
-                    "first_iteration_bytes": [sum(size[i] for i in bucket) for bucket in first],
-                    "rebuilt_before_iteration": rebuilt + 1 if rebuilt else None,
-                    "bucket_bytes": [sum(size[i] for i in bucket) for bucket in final],
-                    "bucket_parameters": final,
-                }
-            )
+            plans.append({"model": name, "options": options,
+                          "first_iteration_bytes": [sum(size[i] for i in bucket) for bucket in first],
+                          "rebuilt_before_iteration": rebuilt + 1 if rebuilt else None,
+                          "bucket_bytes": [sum(size[i] for i in bucket) for bucket in final],
+                          "bucket_parameters": final})
     dist.destroy_process_group()
-    write_json("rebuilt_buckets.json", REBUILT_FIELDS, "plans", plans)
+    write_json("rebuilt_buckets.json", "plans", plans)
 
 
 if __name__ == "__main__":

@@ -19,19 +19,16 @@ import sys
 import tempfile
 from pathlib import Path
 
-os.environ.setdefault("TORCH_FR_BUFFER_SIZE", "2000")
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 from torch import nn
 
+from make_traces import linears
+from on_ranks import run_on_ranks
+
 STEPS = 8
-
-
-def linears(count, width=512):
-    """Parameters: weight width², bias width, of each layer; 512: weights of exactly 1 MiB."""
-    return nn.Sequential(*[nn.Linear(width, width) for _ in range(count)])
 
 
 def train(model, optimizer=None, after=None, steps=STEPS):
@@ -152,7 +149,7 @@ def write(path, data):
 
 def without_folders(dump):
     """Strings of a pickle say how long they are: folders become as many x."""
-    for folder in (sys.prefix, sys.base_prefix, str(Path(__file__).resolve().parent), tempfile.gettempdir()):
+    for folder in (sys.prefix, sys.base_prefix, str(Path(__file__).resolve().parents[2]), tempfile.gettempdir()):
         dump = dump.replace(folder.encode(), b"x" * len(folder.encode()))
     return dump
 
@@ -184,19 +181,14 @@ def observe(output):
     write(f"{output}/execution_trace.json.gz", json.dumps(trace, separators=(",", ":")).encode())
 
 
-def run(rank, form, store, output):
-    ranks, train_form, how = FORMS[form]
-    torch.set_num_threads(1)
+def run(rank, _, form, output):
+    _, train_form, how = FORMS[form]
     torch.manual_seed(rank)
-    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=ranks)
     if how == "observer":
-        observe(output)
-    else:
-        train_form()
-        kind = "json" if how == "json" else "pickle"
-        write(f"{output}/fr_{form}_rank{rank}.{kind}.gz", dump_of(how))
-    dist.barrier()
-    dist.destroy_process_group()
+        return observe(output)
+    train_form()
+    kind = "json" if how == "json" else "pickle"
+    write(f"{output}/fr_{form}_rank{rank}.{kind}.gz", dump_of(how))
 
 
 def main():
@@ -204,9 +196,9 @@ def main():
         sys.exit(__doc__)
     output, forms = sys.argv[1], sys.argv[2:] or list(FORMS)
     for form in forms:
-        os.environ["TORCH_FR_BUFFER_SIZE"] = str(FORMS[form][2] if isinstance(FORMS[form][2], int) else 2000)
-        with tempfile.TemporaryDirectory() as folder:
-            mp.spawn(run, (form, f"{folder}/store", output), nprocs=FORMS[form][0])
+        ranks, _, how = FORMS[form]
+        entries = str(how if isinstance(how, int) else 2000)
+        run_on_ranks(run, ranks, form, os.path.abspath(output), variables={"TORCH_FR_BUFFER_SIZE": entries})
         print(form)
 
 

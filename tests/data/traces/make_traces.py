@@ -13,19 +13,20 @@ arrows, metadata, arguments. Bytes are reproducible from events: gzip stores no 
 """
 
 import contextlib
-import functools
 import gzip
 import json
-import os
 import sys
 import tempfile
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 from torch import nn
 from torch.profiler import ProfilerActivity, profile, schedule
+
+from on_ranks import run_on_ranks
 
 WARMUP_STEPS = 4  # DDP rebuilds its buckets after the first; compilers compile
 STEPS = 3
@@ -122,10 +123,6 @@ def plain_ddp(**options):
     return loop(ddp(linears(), **options))
 
 
-def accumulation():
-    return loop(ddp(linears()), micro_steps=3)
-
-
 def hook(name):
     from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 
@@ -144,18 +141,6 @@ def power_sgd():
     return loop(model)
 
 
-def unused():
-    return loop(ddp(Unused(), find_unused_parameters=True, bucket_cap_mb=0.2), width=256)
-
-
-def checkpointing(reentrant):
-    return loop(ddp(Checkpointed(reentrant), static_graph=reentrant))
-
-
-def autocast():
-    return loop(ddp(linears()), context=functools.partial(torch.autocast, "cpu", torch.bfloat16))
-
-
 def scaler_and_clip():
     model = ddp(linears())
     optimizer = sgd(model)
@@ -172,11 +157,6 @@ def scaler_and_clip():
         scaler.update()
 
     return step
-
-
-def buffers():
-    layers = [layer for _ in range(2) for layer in (nn.Linear(256, 256), nn.BatchNorm1d(256))]
-    return loop(ddp(nn.Sequential(*layers)), width=256)
 
 
 def compiled(layers, cap_mib):
@@ -200,11 +180,6 @@ def python_reducer():
         optimizer.step()
 
     return step
-
-
-def two_modules():
-    first, second = ddp(linears(2), bucket_cap_mb=1), ddp(linears(2), bucket_cap_mb=1)
-    return loop(nn.Sequential(first, second))
 
 
 def nested():
@@ -242,13 +217,9 @@ def fsdp1(strategy, *shape):
     from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 
     device_mesh = mesh(shape, "replicate", "shard") if shape else None
-    model = FullyShardedDataParallel(
-        linears(3, 256),
-        auto_wrap_policy=ModuleWrapPolicy({nn.Linear}),
-        sharding_strategy=ShardingStrategy[strategy],
-        device_mesh=device_mesh,
-        device_id=torch.device("cpu"),
-    )
+    options = {"sharding_strategy": ShardingStrategy[strategy], "device_mesh": device_mesh,
+               "device_id": torch.device("cpu")}
+    model = FullyShardedDataParallel(linears(3, 256), auto_wrap_policy=ModuleWrapPolicy({nn.Linear}), **options)
     return loop(model, 256)
 
 
@@ -317,191 +288,158 @@ def averaged(tensor):
     dist.all_reduce(tensor.div_(2))
 
 
-def per_parameter_hooks():
-    """Each gradient is all-reduced as it becomes ready, and awaited after backward."""
-    model = linears(3, 256)
-    handles = []
+def flat_of(gradients):
+    return torch._utils._flatten_dense_tensors(gradients)
 
-    def reduce(parameter):
-        parameter.grad.div_(2)
-        handles.append(dist.all_reduce(parameter.grad, async_op=True))
+
+def copy_back(flat, gradients):
+    for gradient, reduced in zip(gradients, torch._utils._unflatten_dense_tensors(flat, gradients)):
+        gradient.copy_(reduced)
+
+
+def hooked(model, reduce, finish, **more):
+    """reduce(parameter) as each gradient is ready gives what finish() is given after backward, or nothing."""
+    found = []
+
+    def hook(parameter):
+        found.extend(reduce(parameter) or [])
+
+    def finish_all():
+        for each in found:
+            finish(*each)
+        found.clear()
 
     for parameter in model.parameters():
-        parameter.register_post_accumulate_grad_hook(reduce)
+        parameter.register_post_accumulate_grad_hook(hook)
+    return loop(model, 256, after=finish_all, **more)
 
-    def finish():
-        for handle in handles:
-            handle.wait()
-        handles.clear()
 
-    return loop(model, 256, after=finish)
+def per_parameter_hooks():
+    """Each gradient is all-reduced as it becomes ready, and awaited after backward."""
+    def reduce(parameter):
+        parameter.grad.div_(2)
+        return [[dist.all_reduce(parameter.grad, async_op=True)]]
+
+    return hooked(linears(3, 256), reduce, lambda handle: handle.wait())
 
 
 def bucketed_hooks():
     """Buckets of reversed parameters, flattened, each all-reduced as it is full: CS336's bucketed DDP."""
     model = linears(3, 256)
     parameters = list(reversed(list(model.parameters())))
-    buckets = [parameters[:2], parameters[2:4], parameters[4:]]
-    handles = []
-    left = []
+    buckets, left = [parameters[:2], parameters[2:4], parameters[4:]], []
 
     def reduce(parameter):
         for i, bucket in enumerate(buckets):
             if any(parameter is other for other in bucket):
                 left[i] -= 1
                 if left[i] == 0:
-                    flat = torch._utils._flatten_dense_tensors([p.grad for p in bucket])
-                    handles.append((dist.all_reduce(flat, async_op=True), flat, bucket))
-
-    for parameter in parameters:
-        parameter.register_post_accumulate_grad_hook(reduce)
+                    flat = flat_of([p.grad for p in bucket])
+                    return [[dist.all_reduce(flat, async_op=True), flat, bucket]]
 
     def begin():
         left[:] = [len(bucket) for bucket in buckets]
 
-    def finish():
-        for handle, flat, bucket in handles:
-            handle.wait()
-            flat /= 2
-            grads = [p.grad for p in bucket]
-            for grad, reduced in zip(grads, torch._utils._unflatten_dense_tensors(flat, grads)):
-                grad.copy_(reduced)
-        handles.clear()
+    def finish(handle, flat, bucket):
+        handle.wait()
+        flat /= 2
+        copy_back(flat, [p.grad for p in bucket])
 
-    return loop(model, 256, before=begin, after=finish)
+    return hooked(model, reduce, finish, before=begin)
 
 
-def naive_after():
+def after_backward(reduce):
     model = linears(3, 256)
-
-    def reduce():
-        for parameter in model.parameters():
-            averaged(parameter.grad)
-
-    return loop(model, 256, after=reduce)
+    return loop(model, 256, after=lambda: reduce([parameter.grad for parameter in model.parameters()]))
 
 
-def flat_after():
-    model = linears(3, 256)
-
-    def reduce():
-        grads = [parameter.grad for parameter in model.parameters()]
-        flat = torch._utils._flatten_dense_tensors(grads)
-        averaged(flat)
-        for grad, reduced in zip(grads, torch._utils._unflatten_dense_tensors(flat, grads)):
-            grad.copy_(reduced)
-
-    return loop(model, 256, after=reduce)
+def flat(gradients):
+    whole = flat_of(gradients)
+    averaged(whole)
+    copy_back(whole, gradients)
 
 
 def coalesced():
     """Every four gradients are one all-reduce of several tensors, as Megatron issues its buckets."""
-    model = linears(4, 256)
-    handles = []
     ready = []
 
     def reduce(parameter):
         ready.append(parameter)
-        if len(ready) % 4 == 0:
+        if len(ready) == 4:
             with dist.distributed_c10d._coalescing_manager(async_ops=True) as manager:
-                for each in ready[-4:]:
+                for each in ready:
                     dist.all_reduce(each.grad)
-            handles.append(manager)
+            ready.clear()
+            return [[manager]]
 
-    for parameter in model.parameters():
-        parameter.register_post_accumulate_grad_hook(reduce)
-
-    def finish():
-        for handle in handles:
-            handle.wait()
-        handles.clear()
-        ready.clear()
-
-    return loop(model, 256, after=finish)
+    return hooked(linears(4, 256), reduce, lambda manager: manager.wait())
 
 
-# Each: ranks, whether shapes are recorded, and what gives its step.
+FOUR_RANKS = ("ddp_tensor_parallel", "ddp_pipeline", "fsdp1_hybrid", "hsdp_2x2")
+# Of the others two; shapes are recorded but for those whose name ends with no_shapes.
 FORMS = {
-    "ddp": (2, True, plain_ddp),
-    "ddp_views": (2, True, lambda: plain_ddp(gradient_as_bucket_view=True)),
-    "ddp_no_shapes": (2, False, plain_ddp),
-    "ddp_views_no_shapes": (2, False, lambda: plain_ddp(gradient_as_bucket_view=True)),
-    "ddp_accumulation": (2, True, accumulation),
-    "ddp_bf16_hook": (2, True, lambda: hook("bf16_compress_hook")),
-    "ddp_fp16_hook": (2, True, lambda: hook("fp16_compress_hook")),
-    "ddp_power_sgd": (2, True, power_sgd),
-    "ddp_static_graph": (2, True, lambda: plain_ddp(static_graph=True, bucket_cap_mb=1)),
-    "ddp_unused": (2, True, unused),
-    "ddp_none_unused": (2, True, lambda: plain_ddp(find_unused_parameters=True, bucket_cap_mb=1)),
-    "ddp_checkpoint": (2, True, lambda: checkpointing(False)),
-    "ddp_checkpoint_reentrant": (2, True, lambda: checkpointing(True)),
-    "ddp_autocast": (2, True, autocast),
-    "ddp_scaler_clip": (2, True, scaler_and_clip),
-    "ddp_buffers": (2, True, buffers),
-    "ddp_batched_copy": (2, True, lambda: plain_ddp(batched_grad_copy=True)),
-    "ddp_compiled": (2, True, lambda: compiled(3, 25)),
-    "ddp_compiled_graphs": (2, True, lambda: compiled(4, 2)),
-    "ddp_compiled_reducer": (2, True, python_reducer),
-    "ddp_two_modules": (2, True, two_modules),
-    "ddp_nested": (2, True, nested),
-    "ddp_tensor_parallel": (4, True, tensor_parallel),
-    "ddp_pipeline": (4, True, pipeline_parallel),
-    "ddp_zero_redundancy": (2, True, zero_redundancy),
-    "ddp_torch_1_13": (2, True, plain_ddp),
-    "replicate": (2, True, replicate),
-    "replicate_by_fsdp": (2, True, replicate_by_fsdp),
-    "fsdp2": (2, True, lambda: fsdp2(2)),
-    "fsdp2_no_shapes": (2, False, lambda: fsdp2(2)),
-    "fsdp1": (2, True, lambda: fsdp1("FULL_SHARD")),
-    "fsdp1_grad_op": (2, True, lambda: fsdp1("SHARD_GRAD_OP")),
-    "fsdp1_no_shard": (2, True, lambda: fsdp1("NO_SHARD")),
-    "fsdp1_hybrid": (4, True, lambda: fsdp1("HYBRID_SHARD", 2, 2)),
-    "hsdp_2x1": (2, True, lambda: fsdp2(2, 1)),
-    "hsdp_1x2": (2, True, lambda: fsdp2(1, 2)),
-    "hsdp_2x2": (4, True, lambda: fsdp2(2, 2)),
-    "per_parameter_hooks": (2, True, per_parameter_hooks),
-    "per_parameter_hooks_no_shapes": (2, False, per_parameter_hooks),
-    "bucketed_hooks": (2, True, bucketed_hooks),
-    "naive_after_backward": (2, True, naive_after),
-    "flat_after_backward": (2, True, flat_after),
-    "coalesced_hooks": (2, True, coalesced),
+    "ddp": plain_ddp,
+    "ddp_views": lambda: plain_ddp(gradient_as_bucket_view=True),
+    "ddp_no_shapes": plain_ddp,
+    "ddp_views_no_shapes": lambda: plain_ddp(gradient_as_bucket_view=True),
+    "ddp_accumulation": lambda: loop(ddp(linears()), micro_steps=3),
+    "ddp_bf16_hook": lambda: hook("bf16_compress_hook"),
+    "ddp_fp16_hook": lambda: hook("fp16_compress_hook"),
+    "ddp_power_sgd": power_sgd,
+    "ddp_static_graph": lambda: plain_ddp(static_graph=True, bucket_cap_mb=1),
+    "ddp_unused": lambda: loop(ddp(Unused(), find_unused_parameters=True, bucket_cap_mb=0.2), width=256),
+    "ddp_none_unused": lambda: plain_ddp(find_unused_parameters=True, bucket_cap_mb=1),
+    "ddp_checkpoint": lambda: loop(ddp(Checkpointed(False))),
+    "ddp_checkpoint_reentrant": lambda: loop(ddp(Checkpointed(True), static_graph=True)),
+    "ddp_autocast": lambda: loop(ddp(linears()), context=lambda: torch.autocast("cpu", torch.bfloat16)),
+    "ddp_scaler_clip": scaler_and_clip,
+    "ddp_buffers": lambda: loop(ddp(nn.Sequential(*linears(1, 256), nn.BatchNorm1d(256), *linears(1, 256),
+                                              nn.BatchNorm1d(256))), width=256),
+    "ddp_batched_copy": lambda: plain_ddp(batched_grad_copy=True),
+    "ddp_compiled": lambda: compiled(3, 25),
+    "ddp_compiled_graphs": lambda: compiled(4, 2),
+    "ddp_compiled_reducer": python_reducer,
+    "ddp_two_modules": lambda: loop(nn.Sequential(*(ddp(linears(2), bucket_cap_mb=1) for _ in range(2)))),
+    "ddp_nested": nested,
+    "ddp_tensor_parallel": tensor_parallel,
+    "ddp_pipeline": pipeline_parallel,
+    "ddp_zero_redundancy": zero_redundancy,
+    "ddp_torch_1_13": plain_ddp,
+    "replicate": replicate,
+    "replicate_by_fsdp": replicate_by_fsdp,
+    "fsdp2": lambda: fsdp2(2),
+    "fsdp2_no_shapes": lambda: fsdp2(2),
+    "fsdp1": lambda: fsdp1("FULL_SHARD"),
+    "fsdp1_grad_op": lambda: fsdp1("SHARD_GRAD_OP"),
+    "fsdp1_no_shard": lambda: fsdp1("NO_SHARD"),
+    "fsdp1_hybrid": lambda: fsdp1("HYBRID_SHARD", 2, 2),
+    "hsdp_2x1": lambda: fsdp2(2, 1),
+    "hsdp_1x2": lambda: fsdp2(1, 2),
+    "hsdp_2x2": lambda: fsdp2(2, 2),
+    "per_parameter_hooks": per_parameter_hooks,
+    "per_parameter_hooks_no_shapes": per_parameter_hooks,
+    "bucketed_hooks": bucketed_hooks,
+    "naive_after_backward": lambda: after_backward(lambda gradients: [averaged(each) for each in gradients]),
+    "flat_after_backward": lambda: after_backward(flat),
+    "coalesced_hooks": coalesced,
 }
 
 # --- tracing ------------------------------------------------------------------------------------------
 
 # Of operations these are kept; of annotations all.
-KEPT = (
-    "autograd::engine::",
-    "torch::autograd::",
-    "torch::distributed::",
-    "torch.distributed.",
-    "c10d::",
-    "_c10d_functional::",
-    "fsdp::",
-    "FSDP::",
-    "record_param_comms",
-    "aten::div_",
-    "aten::_foreach_copy_",
-    "CompiledFunction",
-    "Torch-Compiled Region",
-)
-KEPT_ARGUMENTS = (
-    "Input Dims",
-    "Input type",
-    "Collective name",
-    "dtype",
-    "In msg nelems",
-    "Out msg nelems",
-    "Group size",
-    "Process Group Name",
-    "Process Group Description",
-)
+KEPT = ("autograd::engine::", "torch::autograd::", "torch::distributed::", "torch.distributed.", "c10d::",
+        "_c10d_functional::", "fsdp::", "FSDP::", "record_param_comms", "aten::div_", "aten::_foreach_copy_",
+        "CompiledFunction", "Torch-Compiled Region")
+HEAD = ("schemaVersion", "record_shapes", "distributedInfo", "displayTimeUnit", "baseTimeNanoseconds")
+KEPT_ARGUMENTS = ("Input Dims", "Input type", "Collective name", "dtype", "In msg nelems", "Out msg nelems", "Group size",
+                  "Process Group Name", "Process Group Description")
 
 
 def kept(event):
     name = event["name"]
     is_operation = event.get("cat", "cpu_op") == "cpu_op"  # without Kineto none has a category
-    return event.get("ph") == "X" and (not is_operation or name.startswith(("ProfilerStep", "Optimizer", "gloo:")) or name.startswith(KEPT) or name == "aten::mul")
+    is_kept = name.startswith(("ProfilerStep", "Optimizer", "gloo:", *KEPT)) or name == "aten::mul"
+    return event.get("ph") == "X" and (not is_operation or is_kept)
 
 
 def small(event):
@@ -517,10 +455,7 @@ def write(trace_file, output):
     document = json.loads(trace_file.read_text())
     # Without Kineto, PyTorch writes a bare list.
     events = document if isinstance(document, list) else document["traceEvents"]
-    head = {}
-    if events is not document:
-        names = ("schemaVersion", "record_shapes", "distributedInfo", "displayTimeUnit", "baseTimeNanoseconds")
-        head = {name: document[name] for name in names if name in document}
+    head = {name: document[name] for name in HEAD if events is not document and name in document}
     processes = {}
     result = []
     for event in events:
@@ -534,27 +469,17 @@ def write(trace_file, output):
     output.write_bytes(gzip.compress(text.encode(), 9, mtime=0))
 
 
-def run_rank(rank, name, folder):
-    ranks, shapes, make_step = FORMS[name]
+def trace(rank, _, name, file):
     torch.manual_seed(rank)
-    torch.set_num_threads(1)
-    store = dist.FileStore(str(folder / "store"), ranks)
-    dist.init_process_group("gloo", store=store, rank=rank, world_size=ranks)
-    step = make_step()
-
-    def finish(profiler):
-        if rank == 0:
-            profiler.export_chrome_trace(str(folder / "trace.json"))
-
+    step = FORMS[name]()
     plan = schedule(wait=WARMUP_STEPS - 1, warmup=1, active=STEPS, repeat=1)
-    with profile(
-        activities=[ProfilerActivity.CPU], schedule=plan, record_shapes=shapes, on_trace_ready=finish
-    ) as profiler:
+    options = {"schedule": plan, "record_shapes": not name.endswith("no_shapes")}
+    if rank == 0:
+        options["on_trace_ready"] = lambda profiler: profiler.export_chrome_trace(file)
+    with profile(activities=[ProfilerActivity.CPU], **options) as profiler:
         for _ in range(WARMUP_STEPS + STEPS):
             step()
             profiler.step()
-    dist.barrier()
-    dist.destroy_process_group()
 
 
 def main():
@@ -565,11 +490,11 @@ def main():
     output.mkdir(parents=True, exist_ok=True)
     for name in names:
         with tempfile.TemporaryDirectory() as folder:
-            mp.spawn(run_rank, (name, Path(folder)), nprocs=FORMS[name][0])
-            write(Path(folder) / "trace.json", output / f"{name}.json.gz")
+            file = Path(folder) / "trace.json"
+            run_on_ranks(trace, 4 if name in FOUR_RANKS else 2, name, str(file))
+            write(file, output / f"{name}.json.gz")
         print(f"{name}: {(output / f'{name}.json.gz').stat().st_size} bytes", flush=True)
 
 
 if __name__ == "__main__":
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
     main()

@@ -264,7 +264,7 @@ TEST_CASE("an imported sharded step is advised as any scenario that shards, or n
           "[advice]") {
     const ShardedInput input = input_of(four_blocks({{"layers_per_group", 1}}));
     RoundTrip trip = import_document(WrittenShardedTrace(input).document());
-    const ShardedPrediction prediction =
+    const Prediction prediction =
         predict_sharded(trip.scenario, sharded_input(trip.scenario), [](double) {});
     const TraceAdvice advice = advise(trip.imported, trip.scenario, trip.replayed);
     CHECK(advice.binds.starts_with("computing: of "));

@@ -63,7 +63,7 @@ void check_case(const Json& example, const OnMachine& machine) {
     }
 }
 
-// Worked out by nccl_model_table.py, which another test holds to the stored table.
+// Worked out by nccl_model.py, which another test holds to the stored table.
 TEST_CASE("what NCCL expects is what its sources say, on every machine, version and collective") {
     std::ifstream file(BUCKETWISE_TEST_DATA_DIR "/nccl/model_times.json");
     const Json table = Json::parse(file);
