@@ -43,6 +43,7 @@ void Executor::begin_step(const ReplayedStep& step, std::int64_t number, Communi
         transfers_.clear();
         numbers_.clear();
         rearranged();
+        clear(memory_.reduced());  // padding is never written
     }
     plan_transfers();
     write_shards();
@@ -57,6 +58,14 @@ void Executor::begin_step(const ReplayedStep& step, std::int64_t number, Communi
     std::ranges::copy(initial, exchanged_.begin() + static_cast<std::ptrdiff_t>(offset));
     write(memory_.unused_map(), exchanged_.data(), std::ssize(exchanged_));
     prepare_step();
+}
+
+void Executor::clear(const TensorMemory& memory) {
+    constexpr std::int64_t at_once = 1 << 20;
+    const std::vector<std::byte> zeros(at_once);
+    for (std::int64_t done = 0; done < memory.size_bytes(); done += at_once) {
+        write(memory.at(done), zeros.data(), std::min(at_once, memory.size_bytes() - done));
+    }
 }
 
 // All copies of a step are known before it begins.

@@ -106,6 +106,7 @@ class Executor : public RankDevice {
     // Compares gradients that are not sharded; tolerances are relative, by gradient.
     virtual StepCheck check_gradients(double mean, const std::vector<double>& tolerances);
 
+    void clear(const TensorMemory& memory);
     void plan_transfers();
     [[nodiscard]] std::size_t transfer_of(Copy copy, std::int32_t subject);
     void perform(Copy copy, std::size_t transfer, Lane lane);

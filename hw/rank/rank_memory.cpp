@@ -64,8 +64,10 @@ void MemoryBlocks::arrange(const std::vector<Bytes>& sizes, TensorSource& source
         const std::int64_t alignment = source.alignment_bytes;
         end = std::max(end, (offset + size.count + alignment - 1) / alignment * alignment);
     }
-    memory_ = {};  // never two at once
-    memory_ = source.tensor(end);
+    if (memory_.size_bytes() < end) {
+        memory_ = {};  // never two at once
+        memory_ = source.tensor(end);
+    }
 }
 
 RankMemory::RankMemory(const Scenario& scenario, const Workload& workload, const SyncSettings& sync,

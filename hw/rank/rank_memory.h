@@ -51,12 +51,13 @@ enum class BlockPlacing : std::uint8_t { apart, together };
 
 class MemoryBlocks {
   public:
-    // Zeroed. Throws std::bad_alloc.
+    // Throws std::bad_alloc. The old contents are lost.
     void arrange(const std::vector<Bytes>& sizes, TensorSource& source,
                  BlockPlacing placing = BlockPlacing::apart);
     [[nodiscard]] std::byte* at(std::int32_t block) const {
         return memory_.at(offsets_[static_cast<std::size_t>(block)]);
     }
+    [[nodiscard]] const TensorMemory& all() const { return memory_; }
 
   private:
     TensorMemory memory_;
@@ -118,6 +119,9 @@ class RankMemory {
     [[nodiscard]] const std::vector<ShardedParameter>& moved(std::int32_t move) const {
         return moves_[static_cast<std::size_t>(move)].layout.parameters;
     }
+
+    // Everything that reduce-scatters read.
+    [[nodiscard]] const TensorMemory& reduced() const { return reduced_.all(); }
 
     // An int32 for each parameter, as float32, and then BatchNorm's statistics.
     [[nodiscard]] std::byte* unused_map() const { return exchanged_.at(0); }

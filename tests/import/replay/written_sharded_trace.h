@@ -240,186 +240,188 @@ class WrittenShardedTrace {
         enter_next();
         return write_collective(i);
     }
-}
 
-// For a reduce-scatter, before another takes its buffer.
-[[nodiscard]] bool
-waits_for_buffer(std::size_t i) const {
-    const auto scatters = [&](const Instruction& one) {
-        return program_.collectives[static_cast<std::size_t>(one.subject)].kind ==
-               CollectiveKind::reduce_scatter;
-    };
-    const auto begin = program_.instructions.begin() + static_cast<std::ptrdiff_t>(i);
-    return scatters(*begin) &&
-           std::any_of(begin, program_.instructions.end(), [&](const Instruction& one) {
-               return one.kind == InstructionKind::launch && scatters(one);
-           });
-}
+    // For a reduce-scatter, before another takes its buffer.
+    [[nodiscard]] bool waits_for_buffer(std::size_t i) const {
+        const auto scatters = [&](const Instruction& one) {
+            return program_.collectives[static_cast<std::size_t>(one.subject)].kind ==
+                   CollectiveKind::reduce_scatter;
+        };
+        const auto begin = program_.instructions.begin() + static_cast<std::ptrdiff_t>(i);
+        return scatters(*begin) &&
+               std::any_of(begin, program_.instructions.end(), [&](const Instruction& one) {
+                   return one.kind == InstructionKind::launch && scatters(one);
+               });
+    }
 
-void write_kernel(std::size_t i, const std::string& name) {
-    if (kernels_[i]) {
-        launch(host_begin(i), host_end(i), name, compute, to_us(kernels_[i]->start),
-               to_us(kernels_[i]->end - kernels_[i]->start));
-    }
-    cursor_us_ = host_end(i);
-}
-
-// Before what belongs to the next operation, or to the end of all.
-void enter_next() {
-    const std::size_t next = next_operation_;
-    if (next < entered_at_) {
-        return;
-    }
-    const std::size_t count =
-        is_backward_ ? input_.step.workload.backward.size() : input_.step.workload.forward.size();
-    if (next == count && is_backward_) {
-        finishes_us_ = cursor_us_;
-    }
-    leave_and_enter(calls(), next);
-}
-
-std::size_t write_operation(std::size_t i) {
-    const Instruction& instruction = program_.instructions[i];
-    const auto operation = static_cast<std::size_t>(instruction.subject);
-    if (operation == 0) {
-        ready_ = 0;
-    }
-    next_operation_ = operation;
-    enter_next();
-    next_operation_ = operation + 1;
-    write_kernel(i, "gemm_" + std::to_string(operation));
-    if (is_backward_) {
-        add("cpu_op", "autograd::engine::evaluate_function: MmBackward0", 1, thread_, host_begin(i),
-            host_end(i) - host_begin(i));
-        const Workload& workload = input_.step.workload;
-        for (std::int32_t k = 0; k < workload.backward[operation].ready_count; ++k) {
-            write_ready(workload.gradients[static_cast<std::size_t>(workload.readiness[ready_++])]);
+    void write_kernel(std::size_t i, const std::string& name) {
+        if (kernels_[i]) {
+            launch(host_begin(i), host_end(i), name, compute, to_us(kernels_[i]->start),
+                   to_us(kernels_[i]->end - kernels_[i]->start));
         }
+        cursor_us_ = host_end(i);
     }
-    const bool ends = operation + 1 == (is_backward_ ? input_.step.workload.backward.size()
-                                                     : input_.step.workload.forward.size());
-    if (ends && is_backward_) {
+
+    // Before what belongs to the next operation, or to the end of all.
+    void enter_next() {
+        const std::size_t next = next_operation_;
+        if (next < entered_at_) {
+            return;
+        }
+        const std::size_t count = is_backward_ ? input_.step.workload.backward.size()
+                                               : input_.step.workload.forward.size();
+        if (next == count && is_backward_) {
+            finishes_us_ = cursor_us_;
+        }
+        leave_and_enter(calls(), next);
+    }
+
+    std::size_t write_operation(std::size_t i) {
+        const Instruction& instruction = program_.instructions[i];
+        const auto operation = static_cast<std::size_t>(instruction.subject);
+        if (operation == 0) {
+            ready_ = 0;
+        }
+        next_operation_ = operation;
         enter_next();
+        next_operation_ = operation + 1;
+        write_kernel(i, "gemm_" + std::to_string(operation));
+        if (is_backward_) {
+            add("cpu_op", "autograd::engine::evaluate_function: MmBackward0", 1, thread_,
+                host_begin(i), host_end(i) - host_begin(i));
+            const Workload& workload = input_.step.workload;
+            for (std::int32_t k = 0; k < workload.backward[operation].ready_count; ++k) {
+                write_ready(
+                    workload.gradients[static_cast<std::size_t>(workload.readiness[ready_++])]);
+            }
+        }
+        const bool ends = operation + 1 == (is_backward_ ? input_.step.workload.backward.size()
+                                                         : input_.step.workload.forward.size());
+        if (ends && is_backward_) {
+            enter_next();
+        }
+        if (ends) {
+            next_operation_ = 0;
+        }
+        return i + 1;
     }
-    if (ends) {
-        next_operation_ = 0;
-    }
-    return i + 1;
-}
 
-void write_ready(const Gradient& gradient) {
-    Json args = Json::object();
-    if (shape_.shapes) {
-        const std::int64_t rows = gradient.rows > 0 ? gradient.rows : gradient.numel;
-        args = {{"Input Dims", {{rows, gradient.numel / rows}}}, {"Input type", {"float"}}};
+    void write_ready(const Gradient& gradient) {
+        Json args = Json::object();
+        if (shape_.shapes) {
+            const std::int64_t rows = gradient.rows > 0 ? gradient.rows : gradient.numel;
+            args = {{"Input Dims", {{rows, gradient.numel / rows}}}, {"Input type", {"float"}}};
+        }
+        add("cpu_op", "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad", 1,
+            thread_, cursor_us_, 0);
+        add("cpu_op", "torch::autograd::AccumulateGrad", 1, thread_, cursor_us_, 0,
+            std::move(args));
     }
-    add("cpu_op", "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad", 1,
-        thread_, cursor_us_, 0);
-    add("cpu_op", "torch::autograd::AccumulateGrad", 1, thread_, cursor_us_, 0, std::move(args));
-}
 
-// With its copy in before it, and the all-reduce of what it leaves.
-std::size_t write_collective(std::size_t i) {
-    const std::vector<Instruction>& all = program_.instructions;
-    const double begin_us = host_begin(i);
-    const std::size_t first = all[i].kind == InstructionKind::launch ? i : i + 1;
-    std::size_t end = first + 1;
-    const Collective& collective = of(first);
-    const auto group = static_cast<std::size_t>(collective.shards()->group);
-    const bool gathers = collective.kind == CollectiveKind::all_gather;
-    while (!gathers && end < all.size() && all[end].kind == InstructionKind::launch &&
-           of(end).kind == CollectiveKind::all_reduce) {
-        ++end;
-    }
-    if (gathers && !open_[group]) {
-        const std::string pass = is_backward_ ? "backward" : "forward";
-        annotate("FSDP::" + pass + "_prefetch for " + modules_of(group), begin_us,
+    // With its copy in before it, and the all-reduce of what it leaves.
+    std::size_t write_collective(std::size_t i) {
+        const std::vector<Instruction>& all = program_.instructions;
+        const double begin_us = host_begin(i);
+        const std::size_t first = all[i].kind == InstructionKind::launch ? i : i + 1;
+        std::size_t end = first + 1;
+        const Collective& collective = of(first);
+        const auto group = static_cast<std::size_t>(collective.shards()->group);
+        const bool gathers = collective.kind == CollectiveKind::all_gather;
+        while (!gathers && end < all.size() && all[end].kind == InstructionKind::launch &&
+               of(end).kind == CollectiveKind::all_reduce) {
+            ++end;
+        }
+        if (gathers && !open_[group]) {
+            const std::string pass = is_backward_ ? "backward" : "forward";
+            annotate("FSDP::" + pass + "_prefetch for " + modules_of(group), begin_us,
+                     host_end(end - 1));
+        }
+        annotate(name_of(gathers ? "all_gather" : "post_backward_reduce", group), begin_us,
                  host_end(end - 1));
+        if (first != i) {
+            write_kernel(i, "chunk_cat_cuda_kernel");
+        }
+        for (std::size_t k = first; k < end; ++k) {
+            write_call(k);
+        }
+        return end;
     }
-    annotate(name_of(gathers ? "all_gather" : "post_backward_reduce", group), begin_us,
-             host_end(end - 1));
-    if (first != i) {
-        write_kernel(i, "chunk_cat_cuda_kernel");
-    }
-    for (std::size_t k = first; k < end; ++k) {
-        write_call(k);
-    }
-    return end;
-}
 
-[[nodiscard]] const Collective& of(std::size_t launch) const {
-    return program_.collectives[static_cast<std::size_t>(program_.instructions[launch].subject)];
-}
+    [[nodiscard]] const Collective& of(std::size_t launch) const {
+        return program_
+            .collectives[static_cast<std::size_t>(program_.instructions[launch].subject)];
+    }
 
-void write_call(std::size_t i) {
-    const Collective& collective = of(i);
-    const Span& wire = *wires_[static_cast<std::size_t>(program_.instructions[i].subject)];
-    const ShardGroup& group = plan_.groups[static_cast<std::size_t>(collective.shards()->group)];
-    const bool gathers = collective.kind == CollectiveKind::all_gather;
-    const bool scatters = collective.kind == CollectiveKind::reduce_scatter;
-    const DType dtype = gathers ? group.gathered_dtype : group.reduced_dtype;
-    const std::int64_t whole = collective.bytes.count / element_size(dtype).count;
-    const bool from_few = gathers && is_backward_ && !group.is_root();
-    const std::int64_t shards = from_few
-                                    ? input_.request.reshard_ranks.value_or(input_.step.group.ranks)
-                                    : input_.step.group.ranks;
-    const std::int64_t ranks = gathers || scatters ? shards : input_.step.replicas.group.ranks;
-    const char* const call = gathers    ? "_allgather_base"
-                             : scatters ? "_reduce_scatter_base"
-                                        : "allreduce";
-    const double begin = host_begin(i);
-    const double end = host_end(i);
-    if (const Duration copies = program_.instructions[i].device; copies > Duration{0}) {
-        launch(begin, begin + 0.1, "copy_in_kernel", copy_in, to_us(wire.start - copies),
-               to_us(copies));
+    void write_call(std::size_t i) {
+        const Collective& collective = of(i);
+        const Span& wire = *wires_[static_cast<std::size_t>(program_.instructions[i].subject)];
+        const ShardGroup& group =
+            plan_.groups[static_cast<std::size_t>(collective.shards()->group)];
+        const bool gathers = collective.kind == CollectiveKind::all_gather;
+        const bool scatters = collective.kind == CollectiveKind::reduce_scatter;
+        const DType dtype = gathers ? group.gathered_dtype : group.reduced_dtype;
+        const std::int64_t whole = collective.bytes.count / element_size(dtype).count;
+        const bool from_few = gathers && is_backward_ && !group.is_root();
+        const std::int64_t shards =
+            from_few ? input_.request.reshard_ranks.value_or(input_.step.group.ranks)
+                     : input_.step.group.ranks;
+        const std::int64_t ranks = gathers || scatters ? shards : input_.step.replicas.group.ranks;
+        const char* const call = gathers    ? "_allgather_base"
+                                 : scatters ? "_reduce_scatter_base"
+                                            : "allreduce";
+        const double begin = host_begin(i);
+        const double end = host_end(i);
+        if (const Duration copies = program_.instructions[i].device; copies > Duration{0}) {
+            launch(begin, begin + 0.1, "copy_in_kernel", copy_in, to_us(wire.start - copies),
+                   to_us(copies));
+        }
+        Json said{{"Collective name", call},
+                  {"dtype", dtype == DType::float32 ? "Float" : "BFloat16"},
+                  {"In msg nelems", gathers ? whole / ranks : whole},
+                  {"Out msg nelems", scatters ? whole / ranks : whole},
+                  {"Group size", ranks},
+                  {"Process Group Name", gathers || scatters ? "1" : "2"}};
+        Json shapes = Json::object();
+        if (shape_.shapes) {
+            shapes = {{"Input Dims", {{scatters ? whole / ranks : whole}}},
+                      {"Input type", {dtype == DType::float32 ? "float" : "c10::BFloat16"}}};
+        }
+        const std::string op = std::string("c10d::") + call + "_";
+        add("cpu_op", op, 1, thread_, begin + 0.2, end - begin - 0.3, std::move(shapes));
+        add("cpu_op", "record_param_comms", 1, thread_, begin + 0.3, end - begin - 0.5,
+            shape_.collective_args ? std::move(said) : Json::object());
+        launch(end - 0.6, end - 0.3,
+               gathers    ? "ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+               : scatters ? "ncclDevKernel_ReduceScatter_Sum_f32_RING_LL(ncclDevKernelArgsStorage)"
+                          : "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage)",
+               gathers || scatters ? shard_group : replica_group, to_us(wire.start),
+               to_us(wire.end - wire.start));
+        if (collective.placing > Duration{0}) {
+            launch(end - 0.05, end, "cast_kernel", after_scatter, to_us(wire.end),
+                   to_us(collective.placing));
+        }
+        cursor_us_ = end;
     }
-    Json said{{"Collective name", call},
-              {"dtype", dtype == DType::float32 ? "Float" : "BFloat16"},
-              {"In msg nelems", gathers ? whole / ranks : whole},
-              {"Out msg nelems", scatters ? whole / ranks : whole},
-              {"Group size", ranks},
-              {"Process Group Name", gathers || scatters ? "1" : "2"}};
-    Json shapes = Json::object();
-    if (shape_.shapes) {
-        shapes = {{"Input Dims", {{scatters ? whole / ranks : whole}}},
-                  {"Input type", {dtype == DType::float32 ? "float" : "c10::BFloat16"}}};
-    }
-    const std::string op = std::string("c10d::") + call + "_";
-    add("cpu_op", op, 1, thread_, begin + 0.2, end - begin - 0.3, std::move(shapes));
-    add("cpu_op", "record_param_comms", 1, thread_, begin + 0.3, end - begin - 0.5,
-        shape_.collective_args ? std::move(said) : Json::object());
-    launch(end - 0.6, end - 0.3,
-           gathers    ? "ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
-           : scatters ? "ncclDevKernel_ReduceScatter_Sum_f32_RING_LL(ncclDevKernelArgsStorage)"
-                      : "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage)",
-           gathers || scatters ? shard_group : replica_group, to_us(wire.start),
-           to_us(wire.end - wire.start));
-    if (collective.placing > Duration{0}) {
-        launch(end - 0.05, end, "cast_kernel", after_scatter, to_us(wire.end),
-               to_us(collective.placing));
-    }
-    cursor_us_ = end;
-}
 
-ShardedTraceShape shape_;
-const ShardedInput& input_;
-ShardPlan plan_;
-Program program_;
-Simulation simulation_;
-std::vector<std::optional<Span>> hosts_;  // by instruction
-std::vector<std::optional<Span>> kernels_;
-std::vector<std::optional<Span>> wires_;  // by collective
-std::vector<bool> open_;                  // groups that were entered and not left
-Json events_;
-int thread_ = main_thread;
-double base_us_ = 0;
-double cursor_us_ = 0;     // of the host
-double finishes_us_ = -1;  // autograd has ended
-bool is_backward_ = false;
-std::size_t entered_at_ = 0;
-std::size_t next_operation_ = 0;
-std::size_t ready_ = 0;
-std::int64_t correlation_ = 0;
+    ShardedTraceShape shape_;
+    const ShardedInput& input_;
+    ShardPlan plan_;
+    Program program_;
+    Simulation simulation_;
+    std::vector<std::optional<Span>> hosts_;  // by instruction
+    std::vector<std::optional<Span>> kernels_;
+    std::vector<std::optional<Span>> wires_;  // by collective
+    std::vector<bool> open_;                  // groups that were entered and not left
+    Json events_;
+    int thread_ = main_thread;
+    double base_us_ = 0;
+    double cursor_us_ = 0;     // of the host
+    double finishes_us_ = -1;  // autograd has ended
+    bool is_backward_ = false;
+    std::size_t entered_at_ = 0;
+    std::size_t next_operation_ = 0;
+    std::size_t ready_ = 0;
+    std::int64_t correlation_ = 0;
 };
 
 }  // namespace bucketwise
