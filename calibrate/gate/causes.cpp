@@ -73,6 +73,10 @@ class Detective {
                                      counted(std::ssize(now().buckets), "bucket"),
                                      std::ssize(then().buckets))});
         }
+        if (then().buckets.empty() && now().buckets.empty()) {
+            add_part(StepPart::exposed, CauseKind::more_exposed,
+                     "collectives are waited for longer");
+        }
         add_part(StepPart::copying, CauseKind::more_copies, "copies take longer");
         add_part(StepPart::launching, CauseKind::launch_bound,
                  "the host launches later, and the device waits for it");

@@ -19,13 +19,14 @@ enum class CauseKind : std::uint8_t {
     launch_bound,    // the device waits for the host's launches
     more_computing,  // computing takes longer
     waiting,         // for other ranks or other streams
-    other_buckets    // gradients are bucketed otherwise
+    other_buckets,   // gradients are bucketed otherwise
+    more_exposed     // collectives of steps without buckets, as sharded ones, are waited for longer
 };
 
 template <>
 inline constexpr auto names_of<CauseKind> = names("slower_link", "late_gradient", "more_copies",
                                                   "launch_bound", "more_computing", "waiting",
-                                                  "other_buckets");
+                                                  "other_buckets", "more_exposed");
 
 struct GateCause {
     CauseKind kind = CauseKind::more_computing;

@@ -39,10 +39,11 @@ StepParts PlannedSetting::parts(const StepInput& input) const {
         close(input, parts.closing);
         return parts;
     }
-    const auto& [request, plan] = std::get<Shards>(planned_);
+    const auto& shards = std::get<Shards>(planned_);
     ShardedMemory memory;
     const auto built = [&](MicroStepPlace place) {
-        ShardedProgram part = build_sharded_micro_step(input, request, plan, place, memory);
+        ShardedProgram part =
+            build_sharded_micro_step(input, shards.request, shards.plan, place, memory);
         memory.go_on_with(part.memory);
         return std::move(part.program);
     };

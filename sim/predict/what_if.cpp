@@ -130,7 +130,9 @@ PlannedStep::PlannedStep(const StepInput& input, const SyncRequest& request)
     row_.cap = cap_of(request);
     row_.buckets = std::ranges::count_if(closing_.collectives,
                                          [](const Collective& c) { return c.has_bucket(); });
-    depends_on_ranks_ = request.batch_norm != BatchNormSync::local;  // their messages do
+    // Messages of statistics, and parts of a sharded optimizer, do.
+    depends_on_ranks_ =
+        request.batch_norm != BatchNormSync::local || request.sharded_optimizer.has_value();
 }
 
 PlannedStep::PlannedStep(const Scenario& scenario, const StepInput& input,
@@ -313,7 +315,7 @@ void WhatIfs::set_input(const ScenarioSections& changed) {
                               changed.contains(ScenarioSection::variation);
     if (scenario_.sharding) {
         input_ = sharded_input(scenario_, std::move(input_.workload)).step;
-    } else if (changes_step) {
+    } else if (changes_step || scenario_.sync.sharded_optimizer) {
         input_ = step_input(scenario_, std::move(input_.workload));
     } else {
         set_cluster(scenario_, input_);

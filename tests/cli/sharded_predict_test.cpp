@@ -104,9 +104,6 @@ TEST_CASE("options about caps are refused beside a strategy without", "[sharding
                Catch::Contains("--compare-strategies: expected one of ddp, fsdp, hsdp, zero3"));
     CHECK_THAT(refused("sweep " + llama() + " --vary /cluster/ranks=64 --bucket-cap 25MiB"),
                Catch::Contains("--bucket-cap: expected a strategy with a bucket cap, got fsdp"));
-    // A command that does not take it says so.
-    CHECK_THAT(refused("settings check " + llama()),
-               Catch::Contains("/sync/strategy: expected a strategy that keeps all parameters"));
 }
 
 nlohmann::json json_of(const std::string& arguments) {
@@ -180,6 +177,21 @@ TEST_CASE("a sweep of a sharded scenario has the steps that predict has", "[shar
     CHECK(rows == 4);
 }
 
+// Each point of a sweep has the step of a sweep that has no other.
+void check_points(const std::string& scenario, const std::string& pointer,
+                  const std::string& values) {
+    const testing::ShellOutcome swept =
+        run_sharded("sweep " + scenario + " --vary " + pointer + "=" + values);
+    REQUIRE(swept.exit_code == 0);
+    std::istringstream lines(swept.output);
+    for (std::string line; std::getline(lines, line);) {
+        const nlohmann::json row = nlohmann::json::parse(line);
+        const nlohmann::json alone =
+            json_of("sweep " + scenario + " --vary " + pointer + "=" + row[pointer].dump());
+        CHECK(row["step_ms"] == alone["step_ms"]);
+    }
+}
+
 TEST_CASE("points of a link are priced as if built for them, also between replicas", "[sharding]") {
     const std::string link =
         " --set /cluster/link='{\"name\":\"l\",\"algorithm\":\"ring\",\"segments\":"
@@ -187,21 +199,16 @@ TEST_CASE("points of a link are priced as if built for them, also between replic
     for (const char* sync :
          {"{\"strategy\":\"fsdp\",\"sharding\":{\"reshard_ranks\":4}}",
           "{\"strategy\":\"hsdp\",\"sharding\":{\"shard_ranks\":4}}", "{\"strategy\":\"zero3\"}"}) {
-        const std::string common =
-            llama() + two_layers + link + " --ranks 16 --set /sync='" + sync + "'";
-        const testing::ShellOutcome swept = run_sharded(
-            "sweep " + common + " --vary /cluster/link/segments/0/bandwidth_gb_per_s=20,10,40");
-        REQUIRE(swept.exit_code == 0);
-        std::istringstream lines(swept.output);
-        for (std::string line; std::getline(lines, line);) {
-            const nlohmann::json row = nlohmann::json::parse(line);
-            const std::string pointer = "/cluster/link/segments/0/bandwidth_gb_per_s";
-            const nlohmann::json alone = nlohmann::json::parse(
-                run_sharded("sweep " + common + " --vary " + pointer + "=" + row[pointer].dump())
-                    .output);
-            CHECK(row["step_ms"] == alone["step_ms"]);
-        }
+        check_points(llama() + two_layers + link + " --ranks 16 --set /sync='" + sync + "'",
+                     "/cluster/link/segments/0/bandwidth_gb_per_s", "20,10,40");
     }
+}
+
+TEST_CASE("points of ranks have the parts of a sharded optimizer", "[sharding]") {
+    check_points(
+        "resnet50 --ranks 8 --set /step='{\"optimizer\":\"adam\"}' --set "
+        "/sync='{\"strategy\":\"ddp\",\"sharded_optimizer\":\"broadcast\"}'",
+        "/cluster/ranks", "8,16");
 }
 
 TEST_CASE("check holds a sharded scenario against its baseline", "[sharding]") {
@@ -214,8 +221,20 @@ TEST_CASE("check holds a sharded scenario against its baseline", "[sharding]") {
     CHECK_THAT(held.output, Catch::Contains("as before"));
     const testing::ShellOutcome slower = run_sharded(arguments + " --link roce-100g");
     CHECK(slower.exit_code == 3);
-    CHECK_THAT(slower.output, Catch::Contains("Not held") && Catch::Contains("communication"));
+    CHECK_THAT(slower.output, Catch::Contains("Not held") &&
+                                  Catch::Contains("Collectives are waited for longer: "));
     CHECK(run_sharded("check " + llama() + two_layers + "--max-exposed 0%").exit_code == 3);
+}
+
+TEST_CASE("check takes a trace of FSDP2 and its baseline", "[sharding]") {
+    const TestFolder folder;
+    const std::string arguments =
+        "check " BUCKETWISE_TEST_DATA_DIR
+        "/fsdp2/traces/perceptron_kept_after_forward.json.gz --baseline '" +
+        folder.file("baseline.json") + "'";
+    REQUIRE(run_sharded(arguments + " --update-baseline").exit_code == 0);
+    CHECK(run_sharded(arguments).exit_code == 0);
+    CHECK(run_sharded(arguments + " --max-exposed 0%").exit_code == 3);
 }
 
 }  // namespace
