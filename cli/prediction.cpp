@@ -10,6 +10,7 @@
 #include "sim/base/invariant.h"
 #include "sim/base/transformed.h"
 #include "sim/link/link_presets.h"
+#include "sim/report/misfit.h"
 
 namespace bucketwise {
 namespace {
@@ -49,7 +50,8 @@ AdvisedPrediction predict_with_progress(const Scenario& scenario, const StepInpu
                                            step_input(at_device_end(scenario, PresetEnd::fast))},
                                           scenario.sync, advised.prediction);
     }
-    if (!advised.prediction.chosen().cap.is_none()) {
+    advised.prediction.misfit = misfit_text(scenario);
+    if (!advised.prediction.chosen().cap.is_none() && advised.prediction.misfit.empty()) {
         advised.settings = setting_advice(input, scenario.sync, advised.prediction, destinations);
     }
     return advised;

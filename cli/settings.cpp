@@ -17,6 +17,7 @@
 #include "sim/base/json_output.h"
 #include "sim/base/transformed.h"
 #include "sim/frameworks/framework_advice.h"
+#include "sim/report/misfit.h"
 #include "sim/report/number_text.h"
 #include "sim/scenario/scenario.h"
 
@@ -163,6 +164,9 @@ int check_settings(const SettingsOptions& options) {
             const CheckedSettings checked = checked_settings(
                 step_input(question.scenario), question.request, typed.use, question.limit);
             text += checked_text(question, typed, checked);
+            if (const std::string misfit = misfit_text(question.scenario); !misfit.empty()) {
+                text = wrapped(misfit) + "\n\n" + text;
+            }
             json["checked"] = checked_json(question, typed, checked);
         }
     }

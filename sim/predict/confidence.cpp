@@ -49,6 +49,7 @@ struct Deviates {
     std::vector<double> plans;  // by choice
     std::vector<double> measuring;
     LinkDeviates link;
+    std::optional<DrawnOverlap> overlap = {};  // where it is assumed
 };
 
 // The place of a choice's plan: the binary logarithm of its largest bucket.
@@ -86,6 +87,9 @@ Deviates drawn(const LinkParameters& link, const std::vector<double>& places, No
                       {}};
     deviates.link = drawn_deviates(link, normal);
     std::ranges::generate(deviates.measuring, std::ref(normal));
+    if (link.assumes_interference) {
+        deviates.overlap = DrawnOverlap::drawn(normal);
+    }
     return deviates;
 }
 
@@ -138,7 +142,12 @@ class WrongModel {
             const Duration few =
                 std::min(fixed_[static_cast<std::size_t>(collective.kind)], collective.time);
             collective.time = scaled(few, fixed) + scaled(collective.time - few, bytes);
-            collective.interference = interference_for(collective.kind, link, collective.bytes);
+            if (!deviates.overlap) {
+                collective.interference = interference_for(collective.kind, link, collective.bytes);
+            }
+        }
+        if (deviates.overlap) {
+            (sign > 0 ? *deviates.overlap : deviates.overlap->opposite()).apply(program);
         }
     }
 
@@ -164,7 +173,8 @@ ModelError model_error_of(const StepInput& input) {
         static_cast<double>(input.step.accumulation);  // no plan changes the passes before
     // For each bucket more V100s lost 10 and 44 us on one GPU, 35 to 140 on several.
     constexpr double of_gpus_us = 25;
-    if (joins_gpus(input.link) && !input.workload.host_is_device) {
+    if (joins_gpus(input.link) && !input.workload.host_is_device &&
+        !input.link.assumes_interference) {
         error.collective_us = of_gpus_us;
     }
     const LinkPreset* preset = input.link.preset.empty() ? nullptr : find_preset(input.link.preset);

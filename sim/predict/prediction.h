@@ -19,23 +19,11 @@
 #include "sim/plan/plan.h"
 #include "sim/plan/strategy.h"
 #include "sim/predict/confidence.h"
+#include "sim/predict/evaluation.h"
+#include "sim/predict/named_cap.h"
 #include "sim/program/program.h"
 
 namespace bucketwise {
-
-// One plan, simulated.
-struct Evaluation {
-    Cap cap = Cap::none();
-    CapRange same_plan;               // all caps that give this plan; meaningless without a cap
-    std::vector<Bytes> bucket_bytes;  // in launch order
-    StepTimes times;
-    Duration communication{0};                      // all collectives, each alone on the link
-    Duration exposed{0};                            // the saving if communication were free
-    std::optional<StepConfidence> confidence = {};  // of rows that were drawn
-    bool operator==(const Evaluation&) const = default;
-
-    [[nodiscard]] Duration step() const { return times.step(); }
-};
 
 // The step split into the savings of free communication, then of free launches, and the rest. Sums
 // to the step.
@@ -49,7 +37,8 @@ struct Binding {
 struct Prediction {
     std::vector<Evaluation> sweep;  // by rising cap
     // Index into sweep: the row with the least expected regret, or an equally good one that is
-    // shorter to type (sim/predict/confidence.h); the only row of a strategy without caps.
+    // shorter to type (sim/predict/confidence.h), that may be named (sim/predict/named_cap.h); the
+    // only row of a strategy without caps.
     std::size_t best = 0;
     Evaluation default_cap;  // the framework's default
     // PyTorch's default differs from naming its 25 MiB: it keeps a first bucket of 1 MiB. If that
@@ -63,7 +52,11 @@ struct Prediction {
     std::size_t plateau_low = 0;   // indices into sweep: the run of caps around the best with steps
     std::size_t plateau_high = 0;  // within plateau_tolerance of it
     Binding binding;               // of the advised step
-    bool every_plan = false;       // whether the sweep holds every plan of any cap
+    std::optional<OverlapDoubt> doubt =
+        {};  // on what nobody measured hangs whether a cap is faster
+    std::string misfit =
+        {};  // sentences: it does not fit the device; set by who knows the scenario
+    bool every_plan = false;  // whether the sweep holds every plan of any cap
     std::vector<std::string> notes;
 
     [[nodiscard]] const Evaluation& chosen() const {
@@ -75,9 +68,6 @@ struct Prediction {
         return keep_default ? default_cap : chosen();
     }
 };
-
-// Steps closer than this are indistinguishable: the model's own error, not a measured noise floor.
-constexpr double plateau_tolerance = 0.005;
 
 // Simulates plans of one step. The parts before the last backward, which no plan changes, are
 // simulated once.

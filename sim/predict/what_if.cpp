@@ -263,9 +263,10 @@ void WhatIfs::read_document(const std::vector<std::size_t>& position) {
         plan_.reset();
     } else {
         const BatchNormSync batch_norm = scenario_.sync.batch_norm;
+        const bool cuda_graph = scenario_.step.cuda_graph;
         reread_scenario(document_, file_, read_file_, changed, scenario_);
         if (changed.contains(ScenarioSection::workload) ||
-            scenario_.sync.batch_norm != batch_norm) {
+            scenario_.sync.batch_norm != batch_norm || scenario_.step.cuda_graph != cuda_graph) {
             input_ = step_input(scenario_);
             plan_.reset();
         } else {

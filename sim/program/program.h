@@ -146,6 +146,8 @@ struct StepInput {
     StepSettings step;
     std::optional<Variation> variation;
     std::vector<RankClass> classes = {};  // together all ranks; empty: equal ranks
+    // The device's memory beyond the need of training; none: not known.
+    std::optional<Bytes> spare_memory = {};
     bool operator==(const StepInput&) const = default;
 };
 

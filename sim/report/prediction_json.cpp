@@ -9,6 +9,10 @@
 namespace bucketwise {
 namespace {
 
+Json share_json(const DrawnShare& share) {
+    return Json{share.low, share.high};
+}
+
 Json row_json(const Evaluation& evaluation) {
     Json json = times_json(evaluation.times, evaluation.communication, evaluation.exposed);
     json["bucket_cap_mib"] = mib_or_null(evaluation.cap.size());
@@ -22,6 +26,7 @@ Json row_json(const Evaluation& evaluation) {
         json["expected_regret"] = confidence.regret.expected;
         json["expected_regret_95"] = confidence.regret.most;
     }
+    add_optional(json, "saved_at_ends", evaluation.saved_at_ends, share_json);
     if (!evaluation.cap.is_none()) {
         json["same_plan_mib"] = {to_mib(evaluation.same_plan.lowest),
                                  evaluation.same_plan.highest
@@ -87,11 +92,24 @@ Json percentiles_json(const PercentileRow& row) {
             {"p99_ms", to_ms(row.steps.p99)}};
 }
 
-Json verdict_json(const PredictedVerdict& verdict) {
+Json doubt_json(const OverlapDoubt& doubt) {
+    Json json{{"buckets", doubt.larger_buckets ? "larger" : "smaller"},
+              {"saved_at_ends", share_json(doubt.saved)}};
+    if (doubt.cost) {
+        json.update({{"assumption", name_of(doubt.cost->cost)},
+                     {"assumed", doubt.cost->assumed},
+                     {"turns_at", doubt.cost->turns},
+                     {"keep_default", doubt.cost->saves_above ? "below" : "above"}});
+    }
+    return json;
+}
+
+Json verdict_json(const PredictedVerdict& verdict, const Prediction& prediction) {
     Json json{{"advice", name_of(verdict.advice)}, {"text", verdict.text}};
-    add_optional(json, "saved_95", verdict.saved, [](const DrawnShare& saved) {
-        return Json{saved.low, saved.high};
-    });
+    add_optional(json, "saved_95", verdict.saved, share_json);
+    if (verdict.advice == Advice::cannot_tell) {
+        json["hangs_on"] = doubt_json(*prediction.doubt);
+    }
     return json;
 }
 
@@ -134,7 +152,7 @@ Json to_json(const Scenario& scenario, const Prediction& prediction, const Setti
     const Evaluation& best = prediction.chosen();
     const PredictedVerdict verdict = verdict_of(scenario, prediction);
     Json json{{"format", prediction_format},
-              {"verdict", verdict_json(verdict)},
+              {"verdict", verdict_json(verdict, prediction)},
               {"scenario", scenario.name},
               {"strategy", name_of(scenario.sync.strategy)},
               {"ranks", scenario.group.ranks},

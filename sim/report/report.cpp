@@ -307,7 +307,8 @@ std::string text_report(const Scenario& scenario, const Prediction& prediction,
                          advised.exposed) +
             launch_text(prediction) + plateau_text(prediction);
     text += full ? confidence_text(prediction) : "";
-    if (has_choice && verdict.advice != Advice::withheld) {
+    if (has_choice && verdict.advice != Advice::withheld &&
+        verdict.advice != Advice::does_not_fit) {
         text += settings_text(settings);
     }
     text += full ? provenance_text(scenario.link) : "";

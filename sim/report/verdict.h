@@ -15,12 +15,15 @@ namespace bucketwise {
 enum class Advice : std::uint8_t {
     set_cap,
     keep_default,
-    no_choice,  // the strategy has no cap, or a list of caps is given
-    withheld    // the prediction's inputs are known to be too weak
+    no_choice,    // the strategy has no cap, or a list of caps is given
+    withheld,     // the prediction's inputs are known to be too weak
+    cannot_tell,  // the default is kept, as it hangs on what nobody measured
+    does_not_fit  // the device's memory
 };
 
 template <>
-inline constexpr auto names_of<Advice> = names("set_cap", "keep_default", "no_choice", "withheld");
+inline constexpr auto names_of<Advice> = names("set_cap", "keep_default", "no_choice", "withheld",
+                                               "cannot_tell", "does_not_fit");
 
 struct PredictedVerdict {
     Advice advice = Advice::no_choice;
