@@ -117,10 +117,10 @@ Outputs from_measurements(const CalibrateOptions& options) {
     return outputs;
 }
 
-// Steps cannot tell the parts of a topology apart.
-void refuse_topology(const Json& document, const std::string& file) {
+// Steps cannot tell the parts of a topology apart. Between GPUs they tell what overlapping costs.
+void refuse_topology(const Json& document, const Scenario& scenario, const std::string& file) {
     const Json::json_pointer topology("/cluster/link/topology");
-    if (document.contains(topology)) {
+    if (document.contains(topology) && !step_input(scenario).link.assumes_interference) {
         throw InputError(file, topology.to_string(), "a link whose segments can be fitted",
                          "a topology");
     }
@@ -142,13 +142,13 @@ Outputs from_steps(const CalibrateOptions& options) {
     for (std::size_t i = 0; i < files.size(); ++i) {
         documents.push_back(parse_json(read_text_file(scenarios[i]), scenarios[i]));
         inline_link(documents.back(), scenarios[i], read_text_file);
-        refuse_topology(documents.back(), scenarios[i]);
+        Scenario scenario = parse_scenario(documents.back(), scenarios[i], read_text_file);
+        refuse_topology(documents.back(), scenario, scenarios[i]);
         StepsCsv csv = read_steps_csv(files[i]);
-        observed.push_back(
-            {.file = files[i],
-             .scenario = parse_scenario(documents.back(), scenarios[i], read_text_file),
-             .part = csv.part,
-             .steps = std::move(csv.steps)});
+        observed.push_back({.file = files[i],
+                            .scenario = std::move(scenario),
+                            .part = csv.part,
+                            .steps = std::move(csv.steps)});
     }
     PercentLine line("looking for the machine of these steps");
     InverseFit fit = fit_to_steps(observed, [&](double done) { line(done); });

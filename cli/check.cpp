@@ -121,6 +121,9 @@ int run_check(const CheckOptions& options) {
     const std::vector<GateCase> cases = cases_of_files(options.scenario, options.inputs);
     GateVerdict verdict = check_cases(baseline, cases, options.limits);
     check_any_compared(baseline, verdict, options.baseline);
+    for (const GateCase& one : cases) {
+        verdict.misfit = verdict.misfit.empty() ? one.misfit : verdict.misfit;
+    }
     std::vector<OutputText> outputs;
     if (options.update_baseline) {
         outputs.push_back({options.baseline, json_text(baseline_json(cases))});

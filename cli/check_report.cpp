@@ -57,8 +57,8 @@ std::ptrdiff_t broken_cases(const GateVerdict& verdict) {
                                  [](const CheckedCase& one) { return !one.broken.empty(); });
 }
 
-// The first sentence.
-std::string opening(const GateVerdict& verdict) {
+// Whether the limits hold.
+std::string holding_text(const GateVerdict& verdict) {
     for (const CheckedCase& one : verdict.cases) {
         if (!one.broken.empty()) {
             const auto others = broken_cases(verdict) - 1;
@@ -85,6 +85,12 @@ std::string opening(const GateVerdict& verdict) {
     }
     return compared ? "Held: no step is slower than its baseline beyond what is allowed."
                     : "Held: no step is beyond its limits.";
+}
+
+// The first sentences.
+std::string opening(const GateVerdict& verdict) {
+    return verdict.misfit.empty() ? holding_text(verdict)
+                                  : verdict.misfit + " " + holding_text(verdict);
 }
 
 // A row for each case; columns of the baseline only where anything was compared.

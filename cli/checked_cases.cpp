@@ -21,6 +21,7 @@
 #include "sim/base/statistics.h"
 #include "sim/base/transformed.h"
 #include "sim/predict/prediction.h"
+#include "sim/report/misfit.h"
 #include "sim/scenario/scenario.h"
 #include "sim/text/foreign_text.h"
 #include "sim/text/passed_on.h"
@@ -258,7 +259,8 @@ GateCase predicted_case(const ScenarioOptions& options, const std::string& file)
     }
     return {.name = cut_text(scenario.name, longest_name),
             .source = GateSource::prediction,
-            .runs = {std::move(run)}};
+            .runs = {std::move(run)},
+            .misfit = misfit_text(scenario)};
 }
 
 void refuse_same_name(const GateCase& one, const std::string& file,

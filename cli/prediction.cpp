@@ -10,6 +10,7 @@
 #include "sim/base/invariant.h"
 #include "sim/base/transformed.h"
 #include "sim/frameworks/sharded_setting.h"
+#include "sim/report/misfit.h"
 
 namespace bucketwise {
 namespace {
@@ -45,9 +46,12 @@ AdvisedPrediction predict_with_progress(const Scenario& scenario, const StepInpu
                              ? predict_sharded(scenario, {input, *scenario.sharding}, progress)
                              : predict(input, scenario.sync, caps, progress);
     advised.ends = preset_ends(scenario, input, advised.prediction);
+    if (!scenario.sharding) {
+        advised.prediction.misfit = misfit_text(scenario);
+    }
     if (const auto& sharded = advised.prediction.advised().sharded) {
         advised.settings.sharded = sharded_settings({input, sharded->request});
-    } else if (!advised.prediction.chosen().cap.is_none()) {
+    } else if (!advised.prediction.chosen().cap.is_none() && advised.prediction.misfit.empty()) {
         advised.settings = setting_advice(input, scenario.sync, advised.prediction, destinations);
     }
     return advised;

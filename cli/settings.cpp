@@ -22,6 +22,7 @@
 #include "sim/base/transformed.h"
 #include "sim/frameworks/framework_advice.h"
 #include "sim/predict/prediction.h"
+#include "sim/report/misfit.h"
 #include "sim/report/number_text.h"
 #include "sim/report/sharding_text.h"
 #include "sim/scenario/scenario.h"
@@ -348,6 +349,9 @@ void compare(const ScenarioOptions& options, const std::string& file, TypedSetti
         const CheckedSettings checked = checked_settings(
             step_input(question.scenario), question.request, typed.use, question.limit);
         text += checked_text(question, typed, checked);
+        if (const std::string misfit = misfit_text(question.scenario); !misfit.empty()) {
+            text = wrapped(misfit) + "\n\n" + text;
+        }
         json["checked"] = checked_json(question, typed, checked);
     }
 }

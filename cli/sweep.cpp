@@ -27,6 +27,7 @@
 #include "sim/plan/cap.h"
 #include "sim/plan/strategy.h"
 #include "sim/predict/what_if.h"
+#include "sim/report/misfit.h"
 #include "sim/report/number_text.h"
 #include "sim/report/sharding_text.h"
 #include "sim/report/sweep_table.h"
@@ -371,9 +372,12 @@ int run_sweep(const SweepOptions& options) {
     // Nothing else goes where rows go.
     if (std::filesystem::is_regular_file(options.output) && block.size() > 0) {
         const std::string best = fmt::format(" at the best of {}", counted(block.size(), "point"));
-        write_output(
-            "-", fmt::format("A step takes {} and {}.\n", text_of(*extremes.fastest, task, best),
-                             text_of(*extremes.slowest, task, " at the worst")));
+        const std::string misfit =
+            misfit_text(parse_scenario(task.document, task.file, read_text_file));
+        write_output("-", (misfit.empty() ? "" : wrapped(misfit) + "\n") +
+                              fmt::format("A step takes {} and {}.\n",
+                                          text_of(*extremes.fastest, task, best),
+                                          text_of(*extremes.slowest, task, " at the worst")));
     }
     return exit_done;
 }

@@ -11,11 +11,12 @@
 #include <nlohmann/json.hpp>
 
 #include "calibrate/fit/minimum.h"
+#include "calibrate/fit/observed_plans.h"
+#include "calibrate/fit/overlap_factor.h"
 #include "calibrate/link/link_fit.h"
 #include "sim/base/error.h"
 #include "sim/base/json_output.h"
 #include "sim/base/transformed.h"
-#include "sim/plan/plan.h"
 #include "sim/plan/strategy.h"
 #include "sim/predict/prediction.h"
 
@@ -26,9 +27,9 @@ using Eigen::Index;
 using Eigen::MatrixXd;
 using Eigen::VectorXd;
 
-// Logarithms of the factors.
-enum Unknown : std::size_t { computing, bandwidth, latency };
-constexpr std::size_t parameter_count = 3;
+// Logarithms of the factors. Interference's factor is on the assumed cost beyond none.
+enum Unknown : std::size_t { computing, bandwidth, latency, interference };
+constexpr std::size_t parameter_count = 4;
 using FittedFactors = std::array<double, parameter_count>;  // 0: as the scenario has it
 
 LinkParameters scaled_link(LinkParameters link, const FittedFactors& factors) {
@@ -44,55 +45,14 @@ LinkParameters scaled_link(LinkParameters link, const FittedFactors& factors) {
     return link;
 }
 
-void scale_pass(std::vector<TimedOperation>& pass, double factor) {
+void scale_pass(std::vector<TimedOperation>& pass, bool is_late, double factor) {
     for (TimedOperation& operation : pass) {
         if (!operation.order.is_beside()) {
             operation.device = scaled(operation.device, factor);
+            operation.host = is_late ? operation.device : operation.host;
         }
     }
 }
-
-// The distinct plans of one strategy's observations, as many caps give the same.
-class ObservedPlans {
-  public:
-    ObservedPlans(const ObservedSteps& steps, const StepInput& input) {
-        for (const ObservedStep& step : steps.steps) {
-            index_.push_back(index_of(step.cap, steps.scenario.sync, input.workload));
-        }
-    }
-
-    // One time for each plan becomes one for each observation.
-    template <typename Time>
-    [[nodiscard]] std::vector<double> for_each_step(const Time& time_ms) const {
-        const std::vector<double> times = transformed(plans_, time_ms);
-        return transformed(index_, [&](std::size_t plan) { return times[plan]; });
-    }
-
-  private:
-    struct CapPlan {
-        Cap cap;
-        BucketPlan plan;
-    };
-
-    std::size_t index_of(Cap cap, const SyncRequest& request, const Workload& workload) {
-        const auto gives_it = [&](const CapPlan& known) {
-            const CapRange& range = known.plan.same_plan;
-            return known.cap == cap ||
-                   (known.cap.named() && cap.named() && *cap.named() >= range.lowest &&
-                    (!range.highest || *cap.named() <= *range.highest));
-        };
-        const auto known = std::ranges::find_if(plans_, gives_it);
-        const auto index = static_cast<std::size_t>(known - plans_.begin());
-        if (known == plans_.end()) {
-            plans_.push_back(
-                {cap, make_plan(workload, settings_for(with_cap(request, cap)).policy)});
-        }
-        return index;
-    }
-
-    std::vector<CapPlan> plans_;
-    std::vector<std::size_t> index_;  // by observation
-};
 
 // Each scenario once as a step, its observations many times.
 class Simulator {
@@ -101,7 +61,8 @@ class Simulator {
         : observed_(observed), progress_(progress) {
         for (const ObservedSteps& steps : observed) {
             inputs_.push_back(step_input(steps.scenario));
-            plans_.emplace_back(steps, inputs_.back());
+            plans_.emplace_back(transformed(steps.steps, &ObservedStep::cap), steps.scenario.sync,
+                                inputs_.back().workload);
             rows_ += steps.steps.size();
         }
     }
@@ -115,9 +76,13 @@ class Simulator {
             const ObservedSteps& steps = observed_[i];
             StepInput input = inputs_[i];
             input.link = scaled_link(input.link, factors);
-            scale_pass(input.workload.backward, std::exp(factors[computing]));
+            if (input.link.assumes_interference) {
+                scale_interference(std::exp(factors[interference]), input.link);
+            }
+            const bool is_late = input.workload.late_host > 0;
+            scale_pass(input.workload.backward, is_late, std::exp(factors[computing]));
             if (steps.part == ObservedPart::step) {
-                scale_pass(input.workload.forward, std::exp(factors[computing]));
+                scale_pass(input.workload.forward, is_late, std::exp(factors[computing]));
             }
             Evaluator evaluator(input, steps.scenario.sync);
             const std::vector<double> times = plans_[i].for_each_step([&](const auto& known) {
@@ -187,14 +152,21 @@ FittedFactors factors_of(const VectorXd& x, const Free& free) {
 Minimum best_machine(const Simulator& simulator, const Free& free) {
     const std::vector<double> computing_axis{-1.0, -0.75, -0.5, -0.25, 0.0, 0.25, 0.5, 0.75, 1.0};
     const std::vector<double> link_axis{-3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0};
+    const std::vector<double> interference_axis{-4.0, -1.0, 0.0, 1.0};
     std::vector<std::vector<double>> axes;
     for (const Unknown unknown : free) {
-        axes.push_back(unknown == computing ? computing_axis : link_axis);
+        axes.push_back(unknown == computing      ? computing_axis
+                       : unknown == interference ? interference_axis
+                                                 : link_axis);
     }
     Minimum minimum = find_minimum(
         [&](const VectorXd& x) { return simulator.residuals(factors_of(x, free)); }, axes);
-    // In terms of the factors' logarithms; a bandwidth's falls as its unknown grows.
+    // In terms of the factors' logarithms; a bandwidth's falls as its unknown grows. Interference
+    // may be none at all: its factor itself counts.
     for (std::size_t i = 0; i < free.size(); ++i) {
+        if (free[i] == interference) {
+            continue;
+        }
         const auto column = static_cast<Index>(i);
         const double x = minimum.unknowns[column];
         minimum.jacobian.col(column) *= free[i] == bandwidth ? -x : x;
@@ -253,6 +225,9 @@ MatrixXd covariance_of(const Minimum& minimum) {
 double value_of(const ObservedSteps& first, Unknown parameter) {
     const StepInput input = step_input(first.scenario);
     const LinkParameters& link = input.link;
+    if (parameter == interference) {
+        return static_cast<double>(link.interference.back().slowdown.compute_slowdown_ppm) * 1e-6;
+    }
     const Segment segment =
         link.segments.empty() ? link.tiers.at(1).segments.back() : link.segments.back();
     if (parameter == bandwidth) {
@@ -276,7 +251,7 @@ double value_of(const ObservedSteps& first, Unknown parameter) {
 
 std::string name_of(Unknown parameter, ObservedPart part) {
     const char* time = part == ObservedPart::step ? "forward_and_backward_ms" : "backward_ms";
-    return std::array{time, "bandwidth_gb_per_s", "latency_us"}.at(parameter);
+    return std::array{time, "bandwidth_gb_per_s", "latency_us", "compute_slowdown"}.at(parameter);
 }
 
 // The largest relative standard error of an identifiable parameter.
@@ -329,8 +304,15 @@ struct Identified {
 // Adds a warning for each parameter that the steps do not determine.
 Identified identify(const Simulator& simulator, const ObservedSteps& first,
                     std::vector<std::string>& warnings) {
-    Free free{computing, bandwidth};
-    if (value_of(first, latency) > 0) {
+    const LinkParameters link = step_input(first.scenario).link;
+    Free free{computing};
+    if (link.assumes_interference) {
+        free.push_back(interference);
+    }
+    if (!link.topology) {
+        free.push_back(bandwidth);
+    }
+    if (!link.topology && value_of(first, latency) > 0) {
         free.push_back(latency);
     }
     const auto give_up = [&](std::size_t index, std::string_view why) {
@@ -403,18 +385,29 @@ InverseFit fit_to_steps(const std::vector<ObservedSteps>& observed, const Progre
         column[free[i]] = index;
         relative_error[free[i]] = std::sqrt(covariance(index, index));
     }
-    for (const Unknown parameter : {computing, bandwidth, latency}) {
+    const LinkParameters assumed = step_input(first.scenario).link;
+    for (const Unknown parameter : {computing, bandwidth, latency, interference}) {
+        if (parameter == interference ? !assumed.assumes_interference
+                                      : parameter != computing && assumed.topology) {
+            continue;
+        }
         FittedParameter& fitted = fit.parameters.emplace_back();
         fitted.name = name_of(parameter, first.part);
         fitted.start = value_of(first, parameter);
-        fitted.value = fitted.start * std::exp(factors[parameter]);
+        const double none = parameter == interference ? 1 : 0;  // a slowdown of 1 costs nothing
+        fitted.value = none + (fitted.start - none) * std::exp(factors[parameter]);
         fitted.is_fitted = column[parameter] >= 0;
         if (fitted.is_fitted && has_freedom) {
-            fitted.standard_error = relative_error[parameter] * fitted.value;
+            fitted.standard_error =
+                relative_error[parameter] * (none > 0 ? fitted.start - none : fitted.value);
         }
     }
     fit.computing_factor = std::exp(factors[computing]);
     fit.link = scaled_link(first.scenario.link, factors);
+    if (column[interference] >= 0) {
+        set_interference(assumed, std::exp(factors[interference]), relative_error[interference],
+                         fit.link);
+    }
     if (has_freedom) {
         const bool both = column[latency] >= 0 && column[bandwidth] >= 0;
         const double product = relative_error[latency] * relative_error[bandwidth];

@@ -34,7 +34,8 @@ struct ObservedSteps {
 };
 
 // A factor on a quantity of the scenario: its whole computing (or backward alone, where that was
-// observed), all latencies of its link, or all bandwidths.
+// observed), all latencies of its link, all bandwidths, or what overlapping is assumed to cost
+// beyond nothing, which is shown as the slowdown of computing.
 struct FittedParameter {
     std::string name;  // ends in its unit
     double start = 0;  // the scenario's
@@ -52,7 +53,8 @@ struct FittedStep {
 };
 
 struct InverseFit {
-    std::vector<FittedParameter> parameters;  // computing, bandwidth, latency
+    // Computing; bandwidth and latency unless the link is a topology; interference where assumed.
+    std::vector<FittedParameter> parameters;
     double computing_factor = 1;
     LinkParameters link;  // of the first scenario, fitted, with standard errors
     std::vector<FittedStep> steps;

@@ -55,6 +55,7 @@ struct GateVerdict {
     GateLimits limits;
     std::vector<CheckedCase> cases;
     std::vector<std::string> notes;
+    std::string misfit = {};  // whole sentences; empty: every predicted step fits its device
     bool operator==(const GateVerdict&) const = default;
 
     [[nodiscard]] bool is_held() const;

@@ -68,6 +68,7 @@ struct GateCase {
     std::string name;
     GateSource source = GateSource::trace;
     std::vector<GateRun> runs = {};  // at least one
+    std::string misfit = {};         // sentences: a predicted step does not fit its device
     bool operator==(const GateCase&) const = default;
 };
 

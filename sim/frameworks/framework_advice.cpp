@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -11,7 +12,9 @@
 #include "sim/base/invariant.h"
 #include "sim/base/transformed.h"
 #include "sim/frameworks/framework_step.h"
+#include "sim/link/overlap_prior.h"
 #include "sim/optimum/cap_list.h"
+#include "sim/predict/named_cap.h"
 
 namespace bucketwise {
 namespace {
@@ -68,6 +71,66 @@ Tried best_of_sweep(FrameworkStep& step, std::size_t gradients, Duration cycle) 
     });
     return best;
 }
+
+// --- overlap's costs, where they are assumed ---
+
+// The framework's steps at both ends of these costs. A limit other than the default is typed only
+// where it saves time at each of them, and only up to 100 MiB or the advised cap.
+class OverlapEnds {
+  public:
+    OverlapEnds(const StepInput& input, const SyncRequest& request, const FrameworkUse& use,
+                const Prediction& prediction)
+        : most_(std::max(largest_usual_cap,
+                         prediction.advised().cap.named().value_or(largest_usual_cap))) {
+        if (!input.link.assumes_interference) {
+            return;
+        }
+        if (rule_of(use).unit == SettingUnit::elements && !input.workload.gradients.empty()) {
+            unit_ = element_size(input.workload.gradients.front().dtype).count;
+        }
+        for (const OverlapPlace& end : overlap_ends) {
+            StepInput other = input;
+            for (InterferenceSegment& segment : other.link.interference) {
+                segment.slowdown = at_place(segment.slowdown, end);
+            }
+            other.link.host_issue = scaled(other.link.host_issue, host_issue_factor(end));
+            steps_.push_back(std::make_unique<FrameworkStep>(other, request, use));
+        }
+    }
+
+    // The one tried, or the default in its place.
+    [[nodiscard]] Tried checked(const Tried& best, FrameworkStep& step) const {
+        const bool is_default = !best.limit && best.cycle == default_cycle;
+        const bool is_typed =
+            may_be_typed({best.limit.value_or(Bytes{0})}) &&
+            saves([&](const FrameworkStep& end) { return end.plan(best.limit, best.cycle); });
+        return is_default || is_typed ? best : tried(step, std::nullopt, default_cycle);
+    }
+
+    [[nodiscard]] bool saves_with(const std::vector<Bytes>& list) const {
+        return may_be_typed(list) &&
+               saves([&](const FrameworkStep& end) { return end.plan_of_list(list); });
+    }
+
+  private:
+    [[nodiscard]] bool may_be_typed(const std::vector<Bytes>& limits) const {
+        return steps_.empty() || std::ranges::all_of(limits, [&](Bytes limit) {
+                   return limit.count <= most_.count / unit_;
+               });
+    }
+
+    // Whether the plans are faster than the default at every end. True where nothing is assumed.
+    template <typename Plan>
+    [[nodiscard]] bool saves(const Plan& plan_at) const {
+        return std::ranges::all_of(steps_, [&](const std::unique_ptr<FrameworkStep>& end) {
+            return end->step(plan_at(*end)) < tried(*end, std::nullopt, default_cycle).step;
+        });
+    }
+
+    Bytes most_;
+    std::int64_t unit_ = 1;                              // bytes of a limit's unit
+    std::vector<std::unique_ptr<FrameworkStep>> steps_;  // empty: nothing is assumed
+};
 
 // --- Horovod ---
 
@@ -135,8 +198,9 @@ void type_ddp_cap(const SyncRequest& request, Bytes cap, FrameworkSetting& setti
 }
 
 // `single`: the shortest step with one cap.
-void add_list(FrameworkStep& step, const Workload& workload, const SyncRequest& request,
-              const Cuts& cuts, Duration single, FrameworkSetting& setting) {
+void add_list(FrameworkStep& step, const OverlapEnds& ends, const Workload& workload,
+              const SyncRequest& request, const Cuts& cuts, Duration single,
+              FrameworkSetting& setting) {
     const auto gain = static_cast<double>((single - setting.ideal).count());
     if (gain < noticeable_gain * static_cast<double>(single.count())) {
         return;
@@ -149,7 +213,7 @@ void add_list(FrameworkStep& step, const Workload& workload, const SyncRequest& 
                      workload.gradients, plan, policy.closing, [&](const std::vector<Bytes>& caps) {
                          return step.plan_of_list(caps).plan.buckets == plan.buckets;
                      });
-    if (list.size() < 2) {
+    if (list.size() < 2 || !ends.saves_with(list)) {
         return;
     }
     const FusedPlan fused = step.plan_of_list(list);
@@ -220,15 +284,17 @@ SyncRequest of_version(SyncRequest request, const FrameworkUse& use) {
 }
 
 // `is_predicted`: whether `prediction` is of that request.
-FrameworkSetting pytorch_setting(FrameworkStep& step, const StepInput& input,
-                                 const SyncRequest& request, const Prediction& prediction,
-                                 bool is_predicted) {
+FrameworkSetting pytorch_setting(FrameworkStep& step, const OverlapEnds& ends,
+                                 const StepInput& input, const SyncRequest& request,
+                                 const Prediction& prediction, bool is_predicted) {
     FrameworkSetting setting;
     setting.framework_default = choice_of(step, tried(step, std::nullopt, default_cycle),
                                           std::nullopt, typed_mib(default_bucket_cap));
-    Tried best = is_predicted
-                     ? tried(step, prediction.advised().cap.named(), default_cycle)
-                     : best_or_default(step, input.workload.gradients.size(), default_cycle);
+    Tried best =
+        is_predicted
+            ? tried(step, prediction.advised().cap.named(), default_cycle)
+            : ends.checked(best_or_default(step, input.workload.gradients.size(), default_cycle),
+                           step);
     if (best.limit && !is_predicted) {
         best.limit = roundest_cap(best.fused.plan.same_plan);
     }
@@ -243,7 +309,7 @@ FrameworkSetting pytorch_setting(FrameworkStep& step, const StepInput& input,
     return setting;
 }
 
-FrameworkSetting other_setting(FrameworkStep& step, const StepInput& input,
+FrameworkSetting other_setting(FrameworkStep& step, const OverlapEnds& ends, const StepInput& input,
                                const FrameworkUse& use) {
     const FrameworkRule& rule = rule_of(use);
     const Bytes default_value = default_limit(use, input.group.ranks);
@@ -253,8 +319,9 @@ FrameworkSetting other_setting(FrameworkStep& step, const StepInput& input,
     setting.framework_default = choice_of(step, tried(step, std::nullopt, default_cycle),
                                           std::nullopt, static_cast<double>(default_value.count));
     const bool has_cycle = use.framework == Framework::horovod;
-    const Tried best = has_cycle ? best_with_any_cycle(step, gradients)
-                                 : best_or_default(step, gradients, default_cycle);
+    const Tried best = ends.checked(has_cycle ? best_with_any_cycle(step, gradients)
+                                              : best_or_default(step, gradients, default_cycle),
+                                    step);
     const Bytes limit =
         best.limit ? roundest_limit(rule, default_value, best.fused.plan.same_plan) : default_value;
     setting.best = choice_of(step, best, limit, static_cast<double>(limit.count));
@@ -296,11 +363,12 @@ std::vector<FrameworkSetting> framework_settings(const StepInput& input, const S
     for (const FrameworkUse& use : uses) {
         const SyncRequest asked = of_version(request, use);
         FrameworkStep step(input, asked, use);
+        const OverlapEnds ends(input, asked, use, prediction);
         const bool pytorch = use.framework == Framework::pytorch_ddp;
         const bool is_predicted = asked == request && predicts_ddp(request, prediction);
         FrameworkSetting setting =
-            pytorch ? pytorch_setting(step, input, asked, prediction, is_predicted)
-                    : other_setting(step, input, use);
+            pytorch ? pytorch_setting(step, ends, input, asked, prediction, is_predicted)
+                    : other_setting(step, ends, input, use);
         setting.use = use;
         const std::optional<Cuts> cuts = ideals.set(step, simulated, setting);
         // Lists of caps came with pull request 169026.
@@ -308,7 +376,7 @@ std::vector<FrameworkSetting> framework_settings(const StepInput& input, const S
         if (pytorch && cuts && use.version.value_or(takes_lists) >= takes_lists) {
             const Duration single =
                 is_predicted ? prediction.chosen().times.step() : setting.best.step;
-            add_list(step, input.workload, asked, *cuts, std::min(single, setting.best.step),
+            add_list(step, ends, input.workload, asked, *cuts, std::min(single, setting.best.step),
                      setting);
         }
         settings.push_back(std::move(setting));

@@ -49,7 +49,8 @@ struct Deviates {
     std::vector<double> plans;  // by choice
     std::vector<double> measuring;
     LinkDeviates link;
-    LinkDeviates replicas;  // of their link, if it is another
+    LinkDeviates replicas;                     // of their link, if it is another
+    std::optional<DrawnOverlap> overlap = {};  // where it is assumed
 };
 
 // The links of a step, drawn.
@@ -115,6 +116,9 @@ Deviates drawn(const Links& links, const std::vector<double>& places, Normal& no
     deviates.link = drawn_deviates(links.ranks, normal);
     std::ranges::generate(deviates.measuring, std::ref(normal));
     deviates.replicas = deviates_of_replicas(links, deviates.link, normal);
+    if (links.ranks.assumes_interference) {
+        deviates.overlap = DrawnOverlap::drawn(normal);
+    }
     return deviates;
 }
 
@@ -172,7 +176,12 @@ class WrongModel {
                          collective.time);
             collective.time =
                 collective.copying + scaled(few, fixed) + scaled(collective.time - few, bytes);
-            collective.interference = interference_for(collective.kind, link, collective.bytes);
+            if (!deviates.overlap) {
+                collective.interference = interference_for(collective.kind, link, collective.bytes);
+            }
+        }
+        if (deviates.overlap) {
+            (sign > 0 ? *deviates.overlap : deviates.overlap->opposite()).apply(program);
         }
     }
 
@@ -239,7 +248,8 @@ ModelError model_error_of(const StepInput& input) {
         static_cast<double>(input.step.accumulation);  // no plan changes the passes before
     // For each bucket more V100s lost 10 and 44 us on one GPU, 35 to 140 on several.
     constexpr double of_gpus_us = 25;
-    if (joins_gpus(input.link) && !input.workload.host_is_device) {
+    if (joins_gpus(input.link) && !input.workload.host_is_device &&
+        !input.link.assumes_interference) {
         error.collective_us = of_gpus_us;
     }
     const LinkPreset* preset = input.link.preset.empty() ? nullptr : find_preset(input.link.preset);

@@ -13,6 +13,7 @@
 
 #include "sim/base/units.h"
 #include "sim/plan/cap.h"
+#include "sim/predict/overlap.h"
 #include "sim/predict/planned_setting.h"
 #include "sim/program/program.h"
 
@@ -27,7 +28,8 @@ struct ModelError {
     double link_fixed = 0.1;     // the time of a collective of few bytes
     double link_bytes = 0.03;    // the additional time of its bytes
     double interference = 0.15;  // of each factor beyond 1, where the link states no error
-    double collective_us = 0;    // computing time lost to each collective, never negative
+    double collective_us = 0;    // computing time lost to each collective, never negative; not
+                                 // beside assumed interference, which has it
     // The unexplained error of the step with one plan alone. Plans whose caps are a factor of two
     // apart share half of it, and so on. For a step without accumulation.
     double plan = 0.015;
@@ -36,22 +38,16 @@ struct ModelError {
 };
 
 // The declared error of this input. A fitted link adds its own errors, a preset's errors span its
-// ends, and on a GPU each collective costs computing time.
+// ends, and on a GPU each collective costs computing time. Assumed interference is drawn between
+// its ends (sim/predict/overlap.h), with errors of its own.
 ModelError model_error_of(const StepInput& input);
-
-// The interval of 95 % of draws, as shares.
-struct DrawnShare {
-    double low = 0;
-    double high = 0;
-    bool operator==(const DrawnShare&) const = default;
-};
 
 struct DrawnRegret {
     double expected = 0;  // mean over draws of the excess over the best choice, as a share
     double most = 0;      // 95 % of draws are not above it
     // In 95 % of draws the choice is slower than the best by more than the tolerance.
     bool told_from_best = false;
-    // The saving over the standard choice, if there is one.
+    // The saving over the standard choice in 95 % of draws, if there is one.
     std::optional<DrawnShare> saved = {};
     bool operator==(const DrawnRegret&) const = default;
 };

@@ -13,11 +13,15 @@
 #include "sim/plan/plan.h"
 #include "sim/plan/strategy.h"
 #include "sim/predict/confidence.h"
+#include "sim/predict/overlap.h"
 #include "sim/program/program.h"
 #include "sim/scenario/memory_need.h"
 #include "sim/sharding/sharded_step.h"
 
 namespace bucketwise {
+
+// Steps closer than this are indistinguishable: the model's own error, not a measured noise floor.
+constexpr double plateau_tolerance = 0.005;
 
 // A setting of a step that shards, and its plan.
 struct ShardedRow {
@@ -36,8 +40,10 @@ struct Evaluation {
     Duration communication{0};                      // all collectives, each alone on the link
     Duration exposed{0};                            // the saving if communication were free
     std::optional<StepConfidence> confidence = {};  // of rows that were drawn
-    std::optional<ShardedRow> sharded = {};         // in place of a cap
-    std::optional<MemoryNeed> memory = {};          // where settings differ in it
+    // The saving over the default where overlap's costs are assumed, from end to end.
+    std::optional<DrawnShare> saved_at_ends = {};
+    std::optional<ShardedRow> sharded = {};  // in place of a cap
+    std::optional<MemoryNeed> memory = {};   // where settings differ in it
     bool operator==(const Evaluation&) const = default;
 
     [[nodiscard]] Duration step() const { return times.step(); }

@@ -198,21 +198,35 @@ std::set<std::size_t> rows_to_be_sure_of(const std::vector<Evaluation>& sweep) {
 void add_confidence(const StepInput& input, const SyncRequest& request, Prediction& prediction) {
     std::vector<Evaluation*> rows;
     std::vector<Setting> choices;
-    for (const std::size_t row : rows_to_be_sure_of(prediction.sweep)) {
+    std::vector<SyncSettings> buckets;
+    std::set<std::size_t> drawn = rows_to_be_sure_of(prediction.sweep);
+    if (input.link.assumes_interference) {
+        drawn.insert(NamedCaps(input, request, prediction.sweep, prediction.default_cap)
+                         .fastest_of_usual_size());
+    }
+    for (const std::size_t row : drawn) {
         rows.push_back(&prediction.sweep[row]);
-        choices.emplace_back(settings_for(with_cap(request, rows.back()->cap)));
+        buckets.push_back(settings_for(with_cap(request, rows.back()->cap)));
+        choices.emplace_back(buckets.back());
     }
     rows.push_back(&prediction.default_cap);
-    choices.emplace_back(settings_for(without_caps(request)));
+    buckets.push_back(settings_for(without_caps(request)));
+    choices.emplace_back(buckets.back());
     const std::vector<StepConfidence> confidences =
         confidence_of(input, choices, plateau_tolerance, 0, choices.size() - 1);
     for (std::size_t i = 0; i < rows.size(); ++i) {
         rows[i]->confidence = confidences[i];
     }
+    if (input.link.assumes_interference) {
+        const auto saved = savings_at_ends(input, buckets, buckets.size() - 1);
+        for (std::size_t i = 0; i < rows.size(); ++i) {
+            rows[i]->saved_at_ends = saved[i];
+        }
+    }
 }
 
 // The fastest step; of equal ones the cap furthest from slower steps.
-void choose_best(Prediction& prediction) {
+void choose_best(const StepInput& input, const SyncRequest& request, Prediction& prediction) {
     const std::vector<Evaluation>& sweep = prediction.sweep;
     const Duration fastest = fastest_step(sweep);
     const std::vector<Run> runs = runs_within_plateau(sweep, fastest);
@@ -224,9 +238,9 @@ void choose_best(Prediction& prediction) {
             prediction.best = *chosen;
         }
     }
-    const auto confidences = transformed(sweep, &Evaluation::confidence);
-    prediction.best = shortest_to_type(confidences, transformed(sweep, &Evaluation::cap),
-                                       least_expected_regret(confidences, prediction.best));
+    const NamedCaps named(input, request, sweep, prediction.default_cap);
+    prediction.doubt = named.doubt(prediction.best);
+    prediction.best = named.best(prediction.best);
     prediction.plateau_low = prediction.plateau_high = prediction.best;
     for (const Run& run : runs) {
         if (run.first <= prediction.best && prediction.best <= run.last) {
@@ -234,12 +248,16 @@ void choose_best(Prediction& prediction) {
             prediction.plateau_high = run.last;
         }
     }
+    prediction.plateau_high = named.last(prediction.best, prediction.plateau_high);
 }
 
 // Whether the expected gain of naming a cap is too small.
 bool keeps_default(const Prediction& prediction) {
     const Evaluation& chosen = prediction.chosen();
     const Evaluation& left = prediction.default_cap;
+    if (!prediction.default_is_fastest && hangs_on_overlap(chosen)) {
+        return true;
+    }
     return chosen.confidence && left.confidence
                ? left.confidence->regret.expected <=
                      chosen.confidence->regret.expected + plateau_tolerance
@@ -357,7 +375,7 @@ Prediction predict(const StepInput& input, const SyncRequest& request,
     if (has_cap(request)) {
         add_confidence(input, request, prediction);
     }
-    choose_best(prediction);
+    choose_best(input, request, prediction);
     note_assumed_interference(input, prediction);
     note_pieces(evaluator, prediction);
     note_extrapolation(input, prediction);
@@ -365,6 +383,9 @@ Prediction predict(const StepInput& input, const SyncRequest& request,
     prediction.default_is_fastest =
         caps.empty() && has_cap(request) && default_step < fastest_step(prediction.sweep);
     prediction.keep_default = keeps_default(prediction);
+    if (!prediction.keep_default) {
+        prediction.doubt.reset();
+    }
     prediction.with_ddp = step_with_ddp(input, request);
     const bool leaves_default = prediction.keep_default || prediction.default_is_fastest;
     prediction.binding = (leaves_default ? defaults : evaluator).binding(prediction.advised().cap);

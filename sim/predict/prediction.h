@@ -13,6 +13,7 @@
 #include "sim/base/units.h"
 #include "sim/plan/strategy.h"
 #include "sim/predict/evaluation.h"
+#include "sim/predict/named_cap.h"
 #include "sim/program/program.h"
 #include "sim/scenario/scenario.h"
 #include "sim/sharding/sharded_input.h"
@@ -22,9 +23,9 @@ namespace bucketwise {
 struct Prediction {
     std::vector<Evaluation> sweep;  // by rising cap; sharded settings all with different results
     // Index into sweep: the row with the least expected regret, or an equally good one that is
-    // shorter to type (sim/predict/confidence.h); the only row of a strategy without caps. A
-    // choice of sharding must fit into memory, and an equally good one needs less memory or turns
-    // fewer knobs.
+    // shorter to type (sim/predict/confidence.h), that may be named (sim/predict/named_cap.h); the
+    // only row of a strategy without caps. A choice of sharding must fit into memory, and an
+    // equally good one needs less memory or turns fewer knobs.
     std::size_t best = 0;
     // The framework's default; of a sharded step the scenario's own setting.
     Evaluation default_cap;
@@ -39,10 +40,14 @@ struct Prediction {
     std::size_t plateau_low = 0;   // indices into sweep: the run of caps around the best with steps
     std::size_t plateau_high = 0;  // within plateau_tolerance of it
     Binding binding;               // of the advised step
-    bool every_plan = false;       // whether the sweep holds every plan of any cap
-    bool best_fits = true;         // false: no setting fits, and `best` has the least memory
-    std::vector<std::size_t> frontier =
-        {};  // sharded, by rising memory: no row is faster with less
+    // On what nobody measured hangs whether a cap is faster.
+    std::optional<OverlapDoubt> doubt = {};
+    // Sentences: it does not fit the device. Set by who knows the scenario.
+    std::string misfit = {};
+    bool every_plan = false;  // whether the sweep holds every plan of any cap
+    bool best_fits = true;    // false: no setting fits, and `best` has the least memory
+    // Sharded, by rising memory: no row is faster with less.
+    std::vector<std::size_t> frontier = {};
     std::vector<std::string> notes;
 
     [[nodiscard]] const Evaluation& chosen() const {
@@ -54,9 +59,6 @@ struct Prediction {
         return keep_default ? default_cap : chosen();
     }
 };
-
-// Steps closer than this are indistinguishable: the model's own error, not a measured noise floor.
-constexpr double plateau_tolerance = 0.005;
 
 // Rising rows of the sweep that matter: rows near the fastest, thinned out evenly if they are many,
 // the ends and the best; of a sharded step those with a confidence.

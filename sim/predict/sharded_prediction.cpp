@@ -7,6 +7,7 @@
 #include <tuple>
 #include <utility>
 
+#include "sim/base/error.h"
 #include "sim/base/transformed.h"
 #include "sim/predict/prediction.h"
 #include "sim/sharding/modules.h"
@@ -222,6 +223,17 @@ void choose_best(const StepInput& input, Prediction& prediction) {
     prediction.plateau_low = prediction.plateau_high = prediction.best;
 }
 
+// A captured step may have no operations of its blocks' own: then they cannot be grouped.
+void try_setting(const Scenario& scenario, const ShardedInput& tried, Prediction& prediction) {
+    try {
+        add_unless_known(evaluate_sharded(scenario, tried), prediction.sweep);
+    } catch (const InputError& error) {
+        if (error.pointer() != "/sync/sharding") {
+            throw;
+        }
+    }
+}
+
 }  // namespace
 
 Prediction predict_sharded(const Scenario& scenario, const ShardedInput& input,
@@ -235,7 +247,7 @@ Prediction predict_sharded(const Scenario& scenario, const ShardedInput& input,
     ShardedInput tried = input;
     for (std::size_t i = 0; i < requests.size(); ++i) {
         tried.request = requests[i];
-        add_unless_known(evaluate_sharded(scenario, tried), prediction.sweep);
+        try_setting(scenario, tried, prediction);
         progress(static_cast<double>(i + 1) / static_cast<double>(requests.size()));
     }
     add_unless_known(prediction.default_cap, prediction.sweep);

@@ -277,9 +277,11 @@ void WhatIfs::read_document(const std::vector<std::size_t>& position) {
     } else {
         const BatchNormSync batch_norm = scenario_.sync.batch_norm;
         const bool shards = scenario_.sharding.has_value();
+        const bool cuda_graph = scenario_.step.cuda_graph;
         reread_scenario(document_, file_, read_file_, changed, scenario_, StrategyKinds::all);
         if (changed.contains(ScenarioSection::workload) ||
-            scenario_.sync.batch_norm != batch_norm || scenario_.sharding.has_value() != shards) {
+            scenario_.sync.batch_norm != batch_norm || scenario_.sharding.has_value() != shards ||
+            scenario_.step.cuda_graph != cuda_graph) {
             make_input();
         } else {
             set_input(changed);

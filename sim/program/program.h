@@ -254,6 +254,8 @@ struct StepInput {
     std::optional<Variation> variation;
     std::vector<RankClass> classes = {};  // together all ranks; empty: equal ranks
     Replicas replicas = {};               // one rank: none
+    // The device's memory beyond the need of training; none: not known.
+    std::optional<Bytes> spare_memory = {};
     bool operator==(const StepInput&) const = default;
 
     [[nodiscard]] std::int64_t all_ranks() const { return group.ranks * replicas.group.ranks; }

@@ -11,6 +11,10 @@
 namespace bucketwise {
 namespace {
 
+Json share_json(const DrawnShare& share) {
+    return Json{share.low, share.high};
+}
+
 Json binding_json(const Binding& binding) {
     return {{"compute_ms", to_ms(binding.compute)},
             {"communication_ms", to_ms(binding.communication)},
@@ -56,6 +60,7 @@ Json row_json(const Evaluation& row) {
         json["expected_regret"] = row.confidence->regret.expected;
         json["expected_regret_95"] = row.confidence->regret.most;
     }
+    add_optional(json, "saved_at_ends", row.saved_at_ends, share_json);
     return json;
 }
 
@@ -120,11 +125,24 @@ Json percentiles_json(const PercentileRow& row) {
     return json;
 }
 
-Json verdict_json(const PredictedVerdict& verdict) {
+Json doubt_json(const OverlapDoubt& doubt) {
+    Json json{{"buckets", doubt.larger_buckets ? "larger" : "smaller"},
+              {"saved_at_ends", share_json(doubt.saved)}};
+    if (doubt.cost) {
+        json.update({{"assumption", name_of(doubt.cost->cost)},
+                     {"assumed", doubt.cost->assumed},
+                     {"turns_at", doubt.cost->turns},
+                     {"keep_default", doubt.cost->saves_above ? "below" : "above"}});
+    }
+    return json;
+}
+
+Json verdict_json(const PredictedVerdict& verdict, const Prediction& prediction) {
     Json json{{"advice", name_of(verdict.advice)}, {"text", verdict.text}};
-    add_optional(json, "saved_95", verdict.saved, [](const DrawnShare& saved) {
-        return Json{saved.low, saved.high};
-    });
+    add_optional(json, "saved_95", verdict.saved, share_json);
+    if (verdict.advice == Advice::cannot_tell) {
+        json["hangs_on"] = doubt_json(*prediction.doubt);
+    }
     return json;
 }
 
@@ -166,7 +184,7 @@ Json to_json(const Scenario& scenario, const Prediction& prediction, const Setti
              const PriorEnds& ends) {
     const PredictedVerdict verdict = verdict_of(scenario, prediction);
     Json json{{"format", prediction_format},
-              {"verdict", verdict_json(verdict)},
+              {"verdict", verdict_json(verdict, prediction)},
               {"scenario", scenario.name},
               {"strategy", strategy_of(scenario)},
               {"ranks", scenario.group.ranks},

@@ -18,16 +18,19 @@ namespace bucketwise {
 // The format of to_json() of a prediction. It counts up when a key goes or changes its meaning.
 constexpr int prediction_format = 2;
 
-// Keys: format; verdict with advice (set_cap, keep_default, no_choice, withheld), text and, with
-// set_cap, saved_95, the shares of the default's step that enclose 95 % of cases; scenario,
+// Keys: format; verdict with advice (set_cap, keep_default, no_choice, withheld, cannot_tell,
+// does_not_fit), text and, with set_cap, saved_95, the shares of the default's step that enclose
+// 95 % of cases; with cannot_tell, hangs_on: the larger or smaller buckets in doubt, what they save
+// at both ends of overlap's costs, and the assumption that decides, as assumed, where it turns and
+// on which side of that the default is to be kept; scenario,
 // strategy, ranks, link, best, default, keep_default, configured (only where the scenario names a
 // cap or a first bucket), plateau_mib, binding, every_plan, sweep, settings, notes. A row holds
 // bucket_cap_mib (null without a cap), same_plan_mib, buckets, bucket_bytes in launch order, times
 // in ms, and, where something varies (confidence.h), step_interval_ms, which holds 95 % of steps,
-// and expected_regret. `settings` and link_preset (only where there are ends) hold the settings and
-// preset ends that were asked for; with_ddp is the same step with DDP, for other strategies; notes
-// are the prediction's and the scenario's caveats. With --plan optimal the program adds `optimal`
-// (optimal_report.h).
+// and expected_regret; where overlap's costs are assumed, saved_at_ends. `settings` and link_preset
+// (only where there are ends) hold the settings and preset ends that were asked for; with_ddp is
+// the same step with DDP, for other strategies; notes are the prediction's and the scenario's
+// caveats. With --plan optimal the program adds `optimal` (optimal_report.h).
 //
 // A sharded prediction has `sharded`, true, and no key about caps or defaults: best, configured,
 // and sweep hold rows with sharding, as in a scenario, groups, largest_gather_bytes and memory in

@@ -339,7 +339,9 @@ std::string text_report(const Scenario& scenario, const Prediction& prediction,
                          advised.exposed) +
             launch_text(prediction) + plateau_text(prediction);
     text += full || shards ? confidence_text(prediction) : "";
-    if (chooses && verdict.advice != Advice::withheld) {
+    const bool advises =
+        verdict.advice != Advice::withheld && (shards || verdict.advice != Advice::does_not_fit);
+    if (chooses && advises) {
         text += settings_text(settings) + settings_text(settings.sharded);
     }
     text += full ? provenance_text(scenario.link) : "";

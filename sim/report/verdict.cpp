@@ -1,6 +1,7 @@
 #include "sim/report/verdict.h"
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <cmath>
 #include <iterator>
@@ -58,6 +59,36 @@ std::string setting_text(const Scenario& scenario, const Prediction& prediction,
     return fmt::format("{}probably {} faster than {}; from {} slower to {} faster is possible.",
                        set, percent_text(typical), the_default, percent_text(-saved->low),
                        percent_text(saved->high));
+}
+
+// "collectives cost computing (assumed 1.28 times; from 1.06 on, keep the default)".
+std::string assumption_text(const DecidingCost& decides) {
+    const bool in_us = decides.cost == OverlapTerm::each;
+    const auto number = [&](double value) {
+        return in_us ? three_digits(value) + " us" : fmt::format("{:.2f}", value);
+    };
+    constexpr std::array<const char*, every<OverlapTerm>.size()> what{
+        "what collectives cost computing", "how much longer collectives take beside computing",
+        "what each collective costs, whatever its size"};
+    return fmt::format("{} (assumed {}; {}, keep the default)",
+                       what[static_cast<std::size_t>(decides.cost)], number(decides.assumed),
+                       decides.saves_above ? "below " + number(decides.turns)
+                                           : "from " + number(decides.turns) + " on");
+}
+
+std::string cannot_tell_text(const Scenario& scenario, const Prediction& prediction,
+                             const OverlapDoubt& doubt) {
+    constexpr double noticeable = 5e-4;
+    const std::string faster = percent_text(doubt.saved.high) + " faster";
+    std::string text = fmt::format(
+        "Cannot tell from priors: keep {}. {} buckets may be {}. ",
+        default_text(scenario, prediction), doubt.larger_buckets ? "Larger" : "Smaller",
+        -doubt.saved.low < noticeable
+            ? "up to " + faster + " or no faster at all"
+            : fmt::format("from {} slower to {}", percent_text(-doubt.saved.low), faster));
+    text += doubt.cost ? fmt::format("This hangs on {}. ", assumption_text(*doubt.cost))
+                       : "This hangs on what overlapping costs, which nobody measured. ";
+    return text + "Ten minutes of `validate` or 50 steps of `bw.advise` would settle it.";
 }
 
 std::string text_without_choice(const Scenario& scenario, const Prediction& prediction) {
@@ -174,6 +205,9 @@ PredictedVerdict verdict_of(const Scenario& scenario, const Prediction& predicti
         }
     } else if (best.cap.is_none()) {
         verdict.text = text_without_choice(scenario, prediction);
+    } else if (prediction.doubt) {
+        verdict.advice = Advice::cannot_tell;
+        verdict.text = cannot_tell_text(scenario, prediction, *prediction.doubt);
     } else if (prediction.keep_default || prediction.default_is_fastest) {
         verdict.advice = Advice::keep_default;
         verdict.text = keeping_text(scenario, prediction);
@@ -188,6 +222,9 @@ PredictedVerdict verdict_of(const Scenario& scenario, const Prediction& predicti
     const std::vector<std::string> reasons = reasons_to_withhold(scenario);
     if (!reasons.empty()) {
         verdict = {.advice = Advice::withheld, .text = withheld_text(reasons)};
+    }
+    if (!prediction.misfit.empty()) {
+        verdict = {.advice = Advice::does_not_fit, .text = prediction.misfit};
     }
     return verdict;
 }

@@ -18,14 +18,16 @@ enum class Advice : std::uint8_t {
     keep_default,
     no_choice,     // the strategy has no cap, or a list of caps is given
     withheld,      // the prediction's inputs are known to be too weak
+    cannot_tell,   // the default is kept, as it hangs on what nobody measured
     set_sharding,  // another setting of sharding than the scenario's
     keep_sharding,
-    does_not_fit  // no setting of sharding fits into memory
+    does_not_fit  // into the device's memory; no setting of sharding does
 };
 
 template <>
 inline constexpr auto names_of<Advice> = names("set_cap", "keep_default", "no_choice", "withheld",
-                                               "set_sharding", "keep_sharding", "does_not_fit");
+                                               "cannot_tell", "set_sharding", "keep_sharding",
+                                               "does_not_fit");
 
 struct PredictedVerdict {
     Advice advice = Advice::no_choice;

@@ -37,6 +37,11 @@ struct MemoryNeed {
     [[nodiscard]] Bytes at_end() const;
     [[nodiscard]] Bytes most() const { return std::max(at_begin(), at_end()); }
     [[nodiscard]] bool fits() const { return !device || most() <= *device; }
+    // The device's memory beyond the need; none: not known.
+    [[nodiscard]] std::optional<Bytes> spare() const {
+        return device ? std::optional(Bytes{std::max((*device - most()).count, std::int64_t{0})})
+                      : std::nullopt;
+    }
 };
 
 // A scenario that shards counts with its own settings.

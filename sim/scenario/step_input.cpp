@@ -12,6 +12,8 @@
 #include "sim/base/invariant.h"
 #include "sim/link/assumed_interference.h"
 #include "sim/link/link_topology.h"
+#include "sim/link/overlap_prior.h"
+#include "sim/scenario/memory_need.h"
 #include "sim/scenario/scenario.h"
 #include "sim/scenario/workload_input.h"
 #include "sim/sharding/shard_plan.h"
@@ -114,19 +116,20 @@ std::vector<RankClass> classes_of(const std::vector<Straggler>& stragglers, std:
     return classes;
 }
 
-Workload timed_workload(const ModelWorkload& workload, BatchNormSync batch_norm) {
+Workload timed_workload(const ModelWorkload& workload, const Scenario& scenario) {
     const ModelTiming timing{.device = workload.device.value_or(device_for_spreading()),
                              .arithmetic = workload.arithmetic,
                              .measured_forward = workload.forward,
                              .measured_backward = workload.backward,
                              .measured_forward_operations = workload.forward_operations,
                              .measured_backward_operations = workload.backward_operations,
-                             .batch_norm = batch_norm,
-                             .run = workload.run};
+                             .batch_norm = scenario.sync.batch_norm,
+                             .run = workload.run,
+                             .is_one_launch = scenario.step.cuda_graph};
     return workload_from_model(model_of(workload), workload.dtype, timing);
 }
 
-Workload timed_workload(const GradientWorkload& workload, BatchNormSync /*batch_norm*/) {
+Workload timed_workload(const GradientWorkload& workload, const Scenario& /*scenario*/) {
     Workload result =
         workload_from_readiness(workload.gradients, workload.forward, workload.backward);
     if (workload.operations) {
@@ -291,15 +294,20 @@ void set_cluster(const Scenario& scenario, StepInput& input) {
     if (const std::optional<double> share = input.workload.mix.product_share) {
         set_product_share(*share, input.link);
     }
+    if (input.workload.late_host > 0 && input.link.host_issue == Duration{0} &&
+        joins_gpus(input.link)) {
+        input.link.host_issue =
+            scaled(is_ddp(scenario.sync.strategy) ? issued_by_reducer : issued_by_hooks,
+                   input.workload.late_host);
+    }
     assume_interference(device, input);
 }
 
 StepInput step_input(const Scenario& scenario) {
-    return step_input(scenario, std::visit(
-                                    [&](const auto& workload) {
-                                        return timed_workload(workload, scenario.sync.batch_norm);
-                                    },
-                                    scenario.workload));
+    return step_input(
+        scenario,
+        std::visit([&](const auto& workload) { return timed_workload(workload, scenario); },
+                   scenario.workload));
 }
 
 RankGroup shard_group_of(const Scenario& scenario) {
@@ -354,6 +362,9 @@ StepInput step_input(const Scenario& scenario, Workload workload) {
     }
     if (scenario.step.cuda_graph) {
         input.step.graph_launch = device != nullptr ? device->graph_launch : Duration{0};
+    }
+    if (input.link.assumes_interference && !scenario.sharding) {
+        input.spare_memory = memory_need(scenario).spare();
     }
     return input;
 }

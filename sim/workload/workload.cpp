@@ -198,6 +198,46 @@ std::vector<CostedOperation> backward_pass(const Model& model, DType gradient_dt
     return pass;
 }
 
+struct PassTimes {
+    Duration device{0};
+    Duration host{0};
+};
+
+// Where the device's prior says that the host is late, nobody knows which of the two an operation
+// waited for: the host takes as long to launch it as the device to run it, and neither hides what
+// else the other has to do.
+void recognise_late_host(const Model& model, DType dtype, const ModelTiming& timing,
+                         Workload& workload) {
+    if (!timing.device.prior || !timing.measured_forward || !timing.measured_backward ||
+        timing.is_one_launch) {
+        return;
+    }
+    ModelTiming unmeasured = timing;
+    unmeasured.measured_forward = unmeasured.measured_backward = {};
+    const Costs costs = costs_of(model, dtype, unmeasured);
+    std::vector<std::int32_t> readiness;
+    PassTimes prior;
+    for (std::vector<CostedOperation> pass :
+         {forward_pass(model, timing), backward_pass(model, dtype, timing, readiness)}) {
+        set_costs(pass, costs);
+        for (const CostedOperation& costed : pass) {
+            prior.device += costed.operation.device;
+            prior.host += costed.operation.host;
+        }
+    }
+    const Duration measured = *timing.measured_forward + *timing.measured_backward;
+    if (prior.host <= prior.device || measured < prior.host) {
+        return;
+    }
+    for (std::vector<TimedOperation>* pass : {&workload.forward, &workload.backward}) {
+        for (TimedOperation& operation : *pass) {
+            operation.host = operation.device;
+        }
+    }
+    workload.late_host =
+        static_cast<double>(measured.count()) / static_cast<double>(prior.host.count());
+}
+
 std::vector<BufferGroup> buffer_groups(const Model& model) {
     std::map<std::int64_t, BufferGroup> by_element_size;
     for (const Buffer& buffer : model.buffers) {
@@ -263,6 +303,7 @@ Workload workload_from_model(const Model& model, DType gradient_dtype, const Mod
                              timing.measured_forward_operations);
     workload.backward = timed(backward_pass(model, gradient_dtype, timing, workload.readiness),
                               costs, timing.measured_backward, timing.measured_backward_operations);
+    recognise_late_host(model, gradient_dtype, timing, workload);
     workload.buffer_groups = buffer_groups(model);
     workload.mix = backward_mix(workload.backward, [&](const TimedOperation& operation) {
         return model.operations[static_cast<std::size_t>(operation.source->operation)]

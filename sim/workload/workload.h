@@ -97,6 +97,9 @@ struct Workload {
     std::vector<BufferGroup> buffer_groups;  // broadcast by DDP in forward
     bool host_is_device = false;
     Duration copy_launch{0};  // host time to launch one copy, cast or division
+    // The measured time over the host's expected time, where the step waits for the host although
+    // only totals were measured; 0: it does not, or nothing says so.
+    double late_host = 0;
     BackwardMix mix = {};
     std::vector<std::string> side_streams = {};  // by name, of all operations of a step
     bool operator==(const Workload&) const = default;
@@ -152,7 +155,8 @@ struct ModelTiming {
     std::vector<Duration> measured_forward_operations = {};
     std::vector<Duration> measured_backward_operations = {};
     BatchNormSync batch_norm = BatchNormSync::local;
-    RunAs run = {};  // where nothing was measured
+    RunAs run = {};              // where nothing was measured
+    bool is_one_launch = false;  // the step is one CUDA graph
     bool operator==(const ModelTiming&) const = default;
 };
 
@@ -161,7 +165,9 @@ struct ModelTiming {
 // times to sum to it, to the picosecond. Without measurements, a device with a prior has the costs
 // of EagerCosts, any other the roofline time and a launch. A measured total contains the cost of
 // launching, so its operations launch for free; the time of a single operation contains it only
-// where the host is the device. In backward each operation runs its input gradient, then its weight
+// where the host is the device. Where the device has a prior by which its host launches for longer
+// than it computes, and the totals are no shorter than that, launching each operation takes as long
+// as running it. In backward each operation runs its input gradient, then its weight
 // gradient. A parameter's gradient is ready when the last operation that uses it has run (tied
 // weights).
 //

@@ -1,6 +1,7 @@
 #include "sim/report/verdict.h"
 
 #include "sim/base/json_input.h"
+#include "sim/report/misfit.h"
 #include "sim/report/number_text.h"
 #include "sim/report/report.h"
 #include "tests/catch.h"
@@ -79,6 +80,55 @@ TEST_CASE("what is known to be too weak gives no advice, and nothing to type") {
     CHECK(report.starts_with(verdict.text));
     CHECK(report.find("Settings to type") == std::string::npos);
     CHECK(report.find("Note: the trace replays 30 % off.") != std::string::npos);
+}
+
+TEST_CASE("a verdict that hangs on an assumption keeps the default and says what would settle it") {
+    const Scenario scenario = parsed(two_gradients());
+    Prediction prediction = predicted(scenario);
+    prediction.keep_default = true;
+    prediction.doubt = {
+        true, {-0.012, 0.034}, DecidingCost{OverlapTerm::computing, 1.28, 1.06, false}};
+    const PredictedVerdict verdict = verdict_of(scenario, prediction);
+    CHECK(verdict.advice == Advice::cannot_tell);
+    CHECK(verdict.text ==
+          "Cannot tell from priors: keep the default of 25 MiB. Larger buckets may be from 1.2 % "
+          "slower to 3.4 % faster. This hangs on what collectives cost computing (assumed 1.28; "
+          "from 1.06 on, keep the default). Ten minutes of `validate` or 50 steps of `bw.advise` "
+          "would settle it.");
+    prediction.doubt = {false, {0, 0.02}, DecidingCost{OverlapTerm::each, 93.4, 41.2, true}};
+    CHECK(verdict_of(scenario, prediction).text ==
+          "Cannot tell from priors: keep the default of 25 MiB. Smaller buckets may be up to 2.0 % "
+          "faster or no faster at all. This hangs on what each collective costs, whatever its size "
+          "(assumed 93.4 us; below 41.2 us, keep the default). Ten minutes of `validate` or 50 "
+          "steps of `bw.advise` would settle it.");
+}
+
+TEST_CASE("a step that does not fit its device has no advice, but what fits") {
+    // 1.56 billion parameters: weights, gradients and two moments of float32, 16 bytes each, are
+    // 23 GiB, buckets without views 6 GiB more. An L4 has 24 GiB, and an eighth of it fits.
+    const Scenario scenario = parsed({{"name", "large"},
+                                      {"workload",
+                                       {{"model", "gpt2-xl"},
+                                        {"batch", 1},
+                                        {"sequence_length", 128},
+                                        {"dtype", "float32"},
+                                        {"device", "L4"}}},
+                                      {"cluster", {{"ranks", 8}, {"link", "eth-100g"}}},
+                                      {"sync", {{"strategy", "ddp"}}}});
+    Prediction prediction = predicted(scenario);
+    prediction.misfit = misfit_text(scenario);
+    const PredictedVerdict verdict = verdict_of(scenario, prediction);
+    INFO(verdict.text);
+    CHECK(verdict.advice == Advice::does_not_fit);
+    CHECK(verdict.text.starts_with("Does not fit: a rank needs about "));
+    CHECK(verdict.text.find(" GiB, and L4 has 24.0 GiB. Sharded it fits, with ") !=
+          std::string::npos);
+    CHECK(verdict.text.find(": --strategy fsdp takes ") != std::string::npos);
+    const std::string report = text_report(scenario, prediction);
+    CHECK(report.starts_with("Does not fit: "));
+    CHECK(report.find("Settings to type") == std::string::npos);
+    // One that fits, one whose device is not known, and one that shards already say nothing.
+    CHECK(misfit_text(parsed(two_gradients())).empty());
 }
 
 TEST_CASE("a strategy without caps says so, and that DDP is faster where it is") {
