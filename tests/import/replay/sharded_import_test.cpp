@@ -264,12 +264,12 @@ TEST_CASE("an imported sharded step is advised as any scenario that shards, or n
           "[advice]") {
     const ShardedInput input = input_of(four_blocks({{"layers_per_group", 1}}));
     RoundTrip trip = import_document(WrittenShardedTrace(input).document());
-    const ShardedPrediction prediction =
+    const Prediction prediction =
         predict_sharded(trip.scenario, sharded_input(trip.scenario), [](double) {});
     const TraceAdvice advice = advise(trip.imported, trip.scenario, trip.replayed);
     CHECK(advice.binds.starts_with("computing: of "));
     const auto setting = std::ranges::find(
-        advice.savings, setting_text(prediction.advised().request), &Saving::change);
+        advice.savings, setting_text(prediction.advised().sharded->request), &Saving::change);
     REQUIRE(setting != advice.savings.end());
     CHECK(setting->saves == trip.replayed.step - prediction.advised().step());
     // 10 % is the most that a replay may be off.
