@@ -206,7 +206,7 @@ TEST_CASE("points of a link are priced as if built for them, also between replic
 
 TEST_CASE("points of ranks have the parts of a sharded optimizer", "[sharding]") {
     check_points(
-        "resnet50 --ranks 8 --set /step='{\"optimizer\":\"adam\"}' --set "
+        "resnet50 --ranks 8 --link ib-ndr-400 --set /step='{\"optimizer\":\"adam\"}' --set "
         "/sync='{\"strategy\":\"ddp\",\"sharded_optimizer\":\"broadcast\"}'",
         "/cluster/ranks", "8,16");
 }
