@@ -19,7 +19,7 @@ Scenario parsed(const Json& document) {
     return parse_scenario(document, "s.json", [](const std::string&) { return std::string(); });
 }
 
-Prediction predicted(const Scenario& scenario) {
+Prediction prediction_of(const Scenario& scenario) {
     return predict(step_input(scenario), scenario.sync, {}, [](double) {});
 }
 
@@ -84,14 +84,14 @@ TEST_CASE("draws lie between both ends, evenly, and keep close from size to size
 
 TEST_CASE("what overlap costs is only drawn where it is assumed") {
     Json document = on_gpus("gpt2", "H100", "nvlink-h100-8");
-    CHECK(predicted(parsed(document)).default_cap.saved_at_ends == DrawnShare{});
+    CHECK(prediction_of(parsed(document)).default_cap.saved_at_ends == DrawnShare{});
     document["cluster"]["link"] = {
         {"name", "known"},
         {"algorithm", "ring"},
         {"interference", {{"compute_slowdown", 1.2}, {"communication_slowdown", 1.1}}},
         {"provenance", {{"backend", "nccl"}}},
         {"segments", {{{"latency_us", 5}, {"bandwidth_gb_per_s", 200}}}}};
-    const Prediction known = predicted(parsed(document));
+    const Prediction known = prediction_of(parsed(document));
     CHECK_FALSE(known.doubt);
     for (const Evaluation& row : known.sweep) {
         CHECK_FALSE(row.saved_at_ends);
