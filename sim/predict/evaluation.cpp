@@ -12,8 +12,8 @@ namespace {
 std::vector<Bytes> launched_bytes(const Program& program, const BucketPlan& plan) {
     std::vector<Bytes> sizes;
     for (const Collective& collective : program.collectives) {
-        if (collective.bucket) {
-            sizes.push_back(plan.buckets[static_cast<std::size_t>(*collective.bucket)].size);
+        if (const auto bucket = collective.bucket()) {
+            sizes.push_back(plan.buckets[static_cast<std::size_t>(*bucket)].size);
         }
     }
     return sizes;
