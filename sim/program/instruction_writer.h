@@ -122,9 +122,10 @@ class InstructionWriter {
     }
 
     // Adds nothing where copies cost nothing.
-    void add_copy(Copy copy, Phase phase, std::int32_t subject, Bytes payload) {
+    void add_copy(Copy copy, Phase phase, std::int32_t subject, Bytes payload,
+                  InstructionKind kind = InstructionKind::copy) {
         if (input_.copy_bandwidth) {
-            add(InstructionKind::copy, phase, subject, workload_.copy_launch, copy_time(payload));
+            add(kind, phase, subject, workload_.copy_launch, copy_time(payload));
             program_.instructions.back().copy = copy;
         }
     }

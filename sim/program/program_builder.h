@@ -15,6 +15,7 @@
 #include "sim/link/collective.h"
 #include "sim/plan/plan.h"
 #include "sim/plan/strategy.h"
+#include "sim/program/bucket_copies.h"
 #include "sim/program/instruction_writer.h"
 #include "sim/program/program.h"
 #include "sim/workload/workload.h"
@@ -195,18 +196,10 @@ class ProgramBuilder : public InstructionWriter {
         }
         const Bytes part = divided(workload_.gradient_bytes(), input_.group.ranks);
         for (std::int64_t rank = 0; rank < input_.group.ranks; ++rank) {
-            pass_over(part);
+            InstructionWriter::add_copy({}, Phase::optimizer, 0, part, InstructionKind::optimizer);
             wait_in(Phase::optimizer,
                     launch(CollectiveKind::broadcast, Phase::optimizer, UpdatedParameters{}, part));
-            pass_over(part);
-        }
-    }
-
-    // Flattens updated parameters, or copies them out. Part of the optimizer.
-    void pass_over(Bytes size) {
-        if (input_.copy_bandwidth) {
-            add(InstructionKind::optimizer, Phase::optimizer, 0, workload_.copy_launch,
-                copy_time(size));
+            InstructionWriter::add_copy({}, Phase::optimizer, 0, part, InstructionKind::optimizer);
         }
     }
 
@@ -269,24 +262,12 @@ class ProgramBuilder : public InstructionWriter {
         }
     }
 
-    // How a gradient's copy into its bucket makes means, if nothing after it does.
-    [[nodiscard]] Copying copying_in(DType dtype) const {
-        return sync_.framework.adds_into_bucket                               ? Copying::adding
-               : sync_.framework.scales_at_launch || hook_casts(sync_, dtype) ? Copying::plain
-                                                                              : Copying::averaging;
-    }
-    // Whether nothing divides a bucket before it is reduced.
-    [[nodiscard]] bool is_undivided(const Bucket& bucket) const {
-        return !sync_.framework.scales_at_launch && !hook_casts(sync_, bucket.dtype) &&
-               (!sync_.copies_in || sync_.framework.adds_into_bucket || bucket.in_place);
-    }
-
     void send_piece(const Bucket& bucket, Bytes bytes, std::size_t index, double passes) {
         const FrameworkSync& framework = sync_.framework;
         const std::int32_t collective = launch(
             framework.reduction, Phase::backward,
             GradientsOf{static_cast<std::int32_t>(index), hook_casts(sync_, bucket.dtype)}, bytes);
-        program_.collectives.back().averages = is_undivided(bucket);
+        program_.collectives.back().averages = is_undivided(sync_, bucket);
         if (sync_.policy.launch == LaunchRule::cycle) {
             // The framework's own thread launches.
             program_.instructions.back().host = Duration{0};
@@ -433,18 +414,9 @@ class ProgramBuilder : public InstructionWriter {
         const bool lies_in_place = bucket < plan_.buckets.size() && plan_.buckets[bucket].in_place;
         if (sync_.copies_in && !sync_.fused_copies && !sync_.batched_copies && !lies_in_place) {
             const Gradient& copied = workload_.gradients[index];
-            add_copy({CopyRoute::gradient_to_bucket, copying_in(copied.dtype)}, index,
-                     payload_in(copied));
+            add_copy({CopyRoute::gradient_to_bucket, copying_in(sync_, copied.dtype)}, index,
+                     payload_in(sync_, copied));
         }
-    }
-
-    // A copy to another dtype reads one and writes the other; adding reads the target, too.
-    [[nodiscard]] Bytes payload_in(const Gradient& gradient) const {
-        const Bytes size = gradient.size();
-        const Bytes held =
-            size_as(size, gradient.dtype, sync_.framework.reduced_as.value_or(gradient.dtype));
-        const std::int64_t passes_held = sync_.framework.adds_into_bucket ? 2 : 1;
-        return {(size + passes_held * held).count / 2};
     }
 
     void launch_bucket(std::size_t index) {
@@ -465,9 +437,8 @@ class ProgramBuilder : public InstructionWriter {
         for (std::size_t i = 0; i < workload_.buffer_groups.size(); ++i) {
             const BufferGroup& group = workload_.buffer_groups[i];
             const auto subject = static_cast<std::int32_t>(i);
-            const std::int32_t collective =
-                launch(CollectiveKind::broadcast, Phase::forward, BuffersOf{subject}, group.size);
-            wait_in(Phase::forward, collective);
+            wait_in(Phase::forward, launch(CollectiveKind::broadcast, Phase::forward,
+                                           BuffersOf{subject}, group.size));
             if (input_.copy_bandwidth) {
                 add(InstructionKind::copy, Phase::forward, subject,
                     group.tensors * workload_.copy_launch,
