@@ -171,20 +171,21 @@ class RowFormat {
                 fmt::format_to(out, FMT_STRING(",\"{}\":{}"), key, value);
             }
         };
-        const auto add_if = [&](bool is_known, std::string_view key, auto value) {
-            is_known ? add(key, value) : add(key, is_csv_ ? "" : "null");
-        };
-        const std::optional<Bytes> cap = row.cap.size();
-        const bool shards = row.sharding.has_value();
+        const auto add_nothing = [&](std::string_view key) { add(key, is_csv_ ? "" : "null"); };
         if (strategies_.replicated) {
-            add_if(cap.has_value(), "bucket_cap_mib", cap ? typed_mib(*cap) : 0.0);
-            add_if(!shards, "buckets", row.buckets);
+            const std::optional<Bytes> cap = row.cap.size();
+            cap ? add("bucket_cap_mib", typed_mib(*cap)) : add_nothing("bucket_cap_mib");
+            row.sharding ? add_nothing("buckets") : add("buckets", row.buckets);
         }
-        if (strategies_.sharded) {
-            const std::string label = shards ? setting_label(*row.sharding) : "";
-            add_if(shards, "sharding", is_csv_ ? csv_text(label) : json_text_of(label));
-            add_if(shards, "groups", row.buckets);
-            add_if(shards, "memory_bytes", row.memory.count);
+        if (strategies_.sharded && row.sharding) {
+            const std::string label = setting_label(*row.sharding);
+            add("sharding", is_csv_ ? csv_text(label) : json_text_of(label));
+            add("groups", row.buckets);
+            add("memory_bytes", row.memory.count);
+        } else if (strategies_.sharded) {
+            for (const char* key : {"sharding", "groups", "memory_bytes"}) {
+                add_nothing(key);
+            }
         }
         add("step_ms", to_ms(row.times.step()));
         add("forward_ms", to_ms(row.times.forward));
