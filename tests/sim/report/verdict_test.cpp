@@ -114,7 +114,8 @@ TEST_CASE("a step that does not fit its device has no advice, but what fits") {
                                         {"dtype", "float32"},
                                         {"device", "L4"}}},
                                       {"cluster", {{"ranks", 8}, {"link", "eth-100g"}}},
-                                      {"sync", {{"strategy", "ddp"}}}});
+                                      {"sync", {{"strategy", "ddp"}}},
+                                      {"step", {{"optimizer", "adam"}}}});
     Prediction prediction = predicted(scenario);
     prediction.misfit = misfit_text(scenario);
     const PredictedVerdict verdict = verdict_of(scenario, prediction);
