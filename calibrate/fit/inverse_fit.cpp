@@ -228,13 +228,10 @@ double value_of(const ObservedSteps& first, Unknown parameter) {
     if (parameter == interference) {
         return static_cast<double>(link.interference.back().slowdown.compute_slowdown_ppm) * 1e-6;
     }
-    const Segment segment =
-        link.segments.empty() ? link.tiers.at(1).segments.back() : link.segments.back();
-    if (parameter == bandwidth) {
-        return to_gb_per_s(segment.bandwidth);
-    }
-    if (parameter == latency) {
-        return to_us(segment.latency);
+    if (parameter != computing) {
+        const Segment& segment =
+            link.segments.empty() ? link.tiers.at(1).segments.back() : link.segments.back();
+        return parameter == bandwidth ? to_gb_per_s(segment.bandwidth) : to_us(segment.latency);
     }
     Duration time{0};
     const auto add = [&](const std::vector<TimedOperation>& pass) {

@@ -181,8 +181,13 @@ def advice(program, scenario, predicted):
         return None
     said = program.with_strategy(scenario, scenario["sync"]["strategy"], [f"{cap:g}" for cap in sorted(by_cap)])
     chosen = said["default" if said["keep_default"] else "best"]
+    def measured(mib):  # at the nearest cap that was
+        return by_cap[min(by_cap, key=lambda cap: abs(math.log(cap / mib)))]["measured_ms"]
+
     cap = min(by_cap, key=lambda cap: abs(math.log(cap / chosen["bucket_cap_mib"])))
-    return {"cap_mib": cap, "regret": by_cap[cap]["measured_ms"] / min(r["measured_ms"] for r in by_cap.values()) - 1,
+    return {"cap_mib": cap, "saved_95": said["verdict"].get("saved_95"),
+            "saved": 1 - by_cap[cap]["measured_ms"] / measured(said["default"]["bucket_cap_mib"]),
+            "regret": by_cap[cap]["measured_ms"] / min(r["measured_ms"] for r in by_cap.values()) - 1,
             "said": chosen["expected_regret_95"]}
 
 
@@ -206,6 +211,7 @@ def main():
     stored = []
     mapes = {False: [], True: []}
     held = []
+    advices = []
     print(f"{'set':30} {'trust':>5} {'rows':>4} {'MAPE':>8} {'bias':>8} {'worst':>8} {'advised':>11} {'regret':>8} {'said':>8}")
     for name, given in sets.items():
         if options.set and name not in options.set:
@@ -221,6 +227,7 @@ def main():
         caps = ",".join(f"{a['cap_mib']:g}" for a in advised)
         regret, said = (percent(max(a[key] for a in advised)) if advised else "" for key in ("regret", "said"))
         held += [a["regret"] <= a["said"] for a in advised]
+        advices += [(name, a) for a in advised]
         print(f"{name:30} {of_set[0]['trust']:>5} {len(errors):4} {percent(mape)} "
               f"{percent(statistics.mean(errors))} {percent(max(errors, key=abs))} {caps:>11} {regret:>8} {said:>8}")
         if options.details:
@@ -236,6 +243,8 @@ def main():
         print(f"regret within what was said would not be exceeded in 95 % of cases: {sum(held)} of {len(held)}")
     if options.picture:
         draw(stored, options.picture)
+    if options.expect:
+        check_advice(advices)
     tables.store(stored, options)
 
 
@@ -263,6 +272,18 @@ def draw(stored, file):
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(loc="upper left", frameon=False)
     figure.savefig(file, bbox_inches="tight", metadata={"Date": None})
+
+
+# The most that advice may cost over the best that was measured.
+MOST_REGRET = 0.015
+
+
+def check_advice(advices):
+    for name, advice in advices:
+        low, high = advice["saved_95"] or (-1, 1)
+        if not (advice["regret"] <= min(MOST_REGRET, advice["said"]) and low <= advice["saved"] <= high):
+            sys.exit(f"{name}: expected a regret of at most {percent(MOST_REGRET)}, within what is said, and a saving "
+                     f"within its interval, got {advice}")
 
 
 if __name__ == "__main__":

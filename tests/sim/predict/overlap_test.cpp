@@ -98,8 +98,8 @@ TEST_CASE("what overlap costs is only drawn where it is assumed") {
     }
 }
 
-// A step with twelve gradients of 8 MiB, one each 0.4 ms, on two GPUs whose link takes 2 ms for 8
-// MiB (ring: 2 (2 - 1) / 2 x 8.39 MB at 4.19 GB/s) and `latency_us` for each collective on top.
+// Twelve gradients of 8 MiB are ready 0.4 ms after one another. On two GPUs each takes 2 ms, as a
+// ring moves 8.39 MB at 4.19 GB/s, and `latency_us` twice.
 Json slow_link(double latency_us) {
     Json gradients = Json::array();
     for (int i = 12; i > 0; --i) {
