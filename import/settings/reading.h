@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "import/settings/settings_file.h"
+#include "import/settings/typed_settings.h"
 #include "sim/base/json_input.h"
 
 namespace bucketwise {
