@@ -112,10 +112,10 @@ void read_parallel(const JsonPlace& flags, TypedSettings& settings) {
                          .context = ranks("context_parallel_size")};
     settings.batches = {count_at(child(flags, "global_batch_size")),
                         count_at(child(flags, "micro_batch_size"))};
-    add_findings({{has(flags, "recompute_granularity") || has(flags, "recompute_activations"),
-                   "activations are computed again in backward, which is not simulated"},
-                  {has(flags, "fp8_format"), "FP8 products are not simulated"}},
-                 settings.left_out);
+    add_remarks({{has(flags, "recompute_granularity") || has(flags, "recompute_activations"),
+                  "activations are computed again in backward, which is not simulated"},
+                 {has(flags, "fp8_format"), "FP8 products are not simulated"}},
+                settings.left_out);
 }
 
 TypedSettings read_megatron(const JsonPlace& flags) {
@@ -137,7 +137,7 @@ TypedSettings read_megatron(const JsonPlace& flags) {
         suspect_unit(*settings.value, "--ddp-bucket-size", true, settings);
     }
     const bool divides = bucket_at(flags, "ddp_num_buckets", "--ddp-num-buckets").has_value();
-    add_findings(
+    add_remarks(
         {{divides,
           "--ddp-num-buckets divides the parameters by it for a bucket's size, which is not "
           "simulated: say --ddp-bucket-size"},

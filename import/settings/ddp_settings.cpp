@@ -118,7 +118,7 @@ TypedSettings read_ddp(const JsonPlace& arguments, SettingPlace place,
     }
     const double largest = settings.list.empty() ? settings.value.value_or(default_mib)
                                                  : std::ranges::max(settings.list);
-    add_findings(
+    add_remarks(
         {{dropped,
           "25 is dropped as the default: the first bucket stays at 1 MiB; 25.0000001 has the same "
           "number of bytes, and is not dropped"},
@@ -131,10 +131,10 @@ TypedSettings read_ddp(const JsonPlace& arguments, SettingPlace place,
           "under torch.compile a cap below 1 MiB is refused (first_bucket_cap <= "
           "bucket_bytes_cap)"}},
         settings.suspicious);
-    add_findings({{settings.static_graph == true,
-                   "static_graph: buckets are rebuilt in the order of readiness, and no map of "
-                   "unused parameters is reduced"}},
-                 settings.notes);
+    add_remarks({{settings.static_graph == true,
+                  "static_graph: buckets are rebuilt in the order of readiness, and no map of "
+                  "unused parameters is reduced"}},
+                settings.notes);
     return settings;
 }
 
@@ -158,10 +158,10 @@ TypedSettings read_training_arguments(const JsonPlace& arguments, SettingPlace p
     if (!settings.accumulation) {
         settings.accumulation = count_at(child(arguments, "gradient_accumulation_steps"));
     }
-    add_findings({{flag_at(child(arguments, "gradient_checkpointing")) == true,
-                   "gradient_checkpointing: activations are computed again in backward, which is "
-                   "not simulated"}},
-                 settings.left_out);
+    add_remarks({{flag_at(child(arguments, "gradient_checkpointing")) == true,
+                  "gradient_checkpointing: activations are computed again in backward, which is "
+                  "not simulated"}},
+                settings.left_out);
     return settings;
 }
 

@@ -38,7 +38,7 @@ std::optional<DType> reduced_type(const JsonPlace& place) {
     if (place.value->is_null()) {
         return std::nullopt;
     }
-    const std::optional<DType> dtype = dtype_named(text_at(place));
+    const std::optional<DType> dtype = typed_dtype(text_at(place));
     if (!dtype) {
         place.fail("fp32, fp16 or bf16");
     }
@@ -72,15 +72,15 @@ void read_common(const JsonPlace& root, const JsonPlace& zero, TypedSettings& se
     settings.parallel.tensor = count_at(child(root, "model_parallel_size")).value_or(1);
     settings.parallel.pipeline =
         std::max<std::int64_t>(count_at(child(root, "pipe_parallel_size")).value_or(1), 1);
-    add_findings({{is_offloaded(zero, "offload_optimizer") || is_on(child(zero, "cpu_offload")),
-                   "offload_optimizer: gradients go to the host and the optimizer runs there, "
-                   "which is not simulated: the step is longer"},
-                  {is_offloaded(zero, "offload_param"),
-                   "offload_param: parameters come from the host, which is not simulated: the "
-                   "step is longer"},
-                  {has(child(root, "activation_checkpointing"), "partition_activations"),
-                   "activation_checkpointing: its recomputing is not simulated"}},
-                 settings.suspicious);
+    add_remarks({{is_offloaded(zero, "offload_optimizer") || is_on(child(zero, "cpu_offload")),
+                  "offload_optimizer: gradients go to the host and the optimizer runs there, "
+                  "which is not simulated: the step is longer"},
+                 {is_offloaded(zero, "offload_param"),
+                  "offload_param: parameters come from the host, which is not simulated: the "
+                  "step is longer"},
+                 {has(child(root, "activation_checkpointing"), "partition_activations"),
+                  "activation_checkpointing: its recomputing is not simulated"}},
+                settings.suspicious);
 }
 
 void note_auto(TypedSettings& settings) {
@@ -113,7 +113,7 @@ TypedSettings read_stage_3(const JsonPlace& root, const JsonPlace& zero) {
     take("stage3_max_reuse_distance", zero3.max_reuse_distance, ignored);
     read_common(root, zero, settings);
     note_auto(settings);
-    add_findings(
+    add_remarks(
         {{flag_at(child(zero, "overlap_comm")) == false,
           "overlap_comm is off: reductions are not hidden, which is not simulated"},
          {has(zero, "zero_hpz_partition_size") || is_on(child(zero, "zero_quantized_weights")),
@@ -153,7 +153,7 @@ TypedSettings read_deepspeed(const JsonPlace& root) {
     note_auto(settings);
     use.reduced_as = reduced_type(child(root, "communication_data_type"));
     const bool all_reduces = flag_at(child(zero, "use_multi_rank_bucket_allreduce")).value_or(true);
-    add_findings(
+    add_remarks(
         {{!use.overlaps,
           "overlap_comm is off, the default of stages 1 and 2: computing hides no communication"},
          {has(zero, "allgather_bucket_size"),

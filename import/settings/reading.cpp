@@ -42,8 +42,8 @@ std::string lowered(std::string_view typed) {
     return text;
 }
 
-void add_findings(const std::vector<Finding>& findings, std::vector<std::string>& sentences) {
-    for (const auto& [holds, text] : findings) {
+void add_remarks(const std::vector<Remark>& remarks, std::vector<std::string>& sentences) {
+    for (const auto& [holds, text] : remarks) {
         if (holds) {
             sentences.emplace_back(text);
         }
@@ -137,7 +137,7 @@ std::string_view last_part(std::string_view dotted) {
     return dotted.substr(dotted.rfind('.') + 1);  // npos + 1 is 0
 }
 
-std::optional<DType> dtype_named(std::string_view name) {
+std::optional<DType> typed_dtype(std::string_view name) {
     constexpr std::array<std::pair<std::string_view, DType>, 12> known{
         {{"fp32", DType::float32},
          {"float32", DType::float32},

@@ -12,11 +12,11 @@
 namespace bucketwise {
 
 // A sentence about settings for which `holds`.
-struct Finding {
+struct Remark {
     bool holds;
     std::string_view text;
 };
-void add_findings(const std::vector<Finding>& findings, std::vector<std::string>& sentences);
+void add_remarks(const std::vector<Remark>& remarks, std::vector<std::string>& sentences);
 
 // Sizes that nobody wants were typed in another unit.
 void suspect_unit(double value, std::string_view key, bool elements, TypedSettings& settings);
@@ -39,7 +39,7 @@ std::string lowered(std::string_view typed);
 std::string_view last_part(std::string_view dotted);
 
 // bf16, bfloat16, torch.bfloat16, fp16, half, float32 ...; empty: none of these.
-std::optional<DType> dtype_named(std::string_view name);
+std::optional<DType> typed_dtype(std::string_view name);
 
 // --- the readers ---
 

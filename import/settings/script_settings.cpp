@@ -312,8 +312,8 @@ void read_precision(const Calls& calls, TypedSettings& settings) {
         return one.last() == "MixedPrecision" || one.last() == "MixedPrecisionPolicy";
     });
     if (policy != nullptr && settings.sharding) {
-        settings.sharding->parameter_dtype = dtype_named(policy->text("param_dtype", 0));
-        settings.sharding->reduce_dtype = dtype_named(policy->text("reduce_dtype", 1));
+        settings.sharding->parameter_dtype = typed_dtype(policy->text("param_dtype", 0));
+        settings.sharding->reduce_dtype = typed_dtype(policy->text("reduce_dtype", 1));
     }
 }
 

@@ -26,8 +26,7 @@ MOST_SECONDS = 60
 class Unreadable(Exception):
     pass
 
-
-# --- Python ---
+#-- - Python -- -
 
 
 def literal(node):
@@ -158,8 +157,7 @@ def read_python(text):
         raise Unreadable(f"no Python: {line}{getattr(error, 'msg', error)}") from None
     return {"script": Script(tree).calls}
 
-
-# --- JSON as DeepSpeed reads it ---
+#-- - JSON as DeepSpeed reads it -- -
 
 
 class Hjson:
@@ -207,7 +205,7 @@ class Hjson:
         except ValueError:
             self.fail("a text that JSON allows")
 
-    # A number or a word ends at a comma or bracket, any other text without quotes with its line.
+#A number or a word ends at a comma or bracket, any other text without quotes with its line.
     def bare(self):
         word = re.compile(r"(true|false|null|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)[ \t]*(?=[,}\]\n\r#]|//|/\*|$)").match(
             self.text, self.at)
@@ -262,8 +260,7 @@ class Hjson:
             self.fail("nothing after the last brace")
         return found
 
-
-# --- YAML, TOML and shell ---
+#-- - YAML, TOML and shell -- -
 
 
 def read_yaml(text):
@@ -305,7 +302,7 @@ def read_shell(text):
             added = variables.get(assigned[1], "") + " " if "+=" in words[0] else ""
             variables[assigned[1]] = (added + replaced(assigned[2])).strip()
             words = words[1:]
-        # A variable of several flags is several words; an array's lines are flags on their own.
+#A variable of several flags is several words; an array's lines are flags on their own.
         words = [part for word in words
                  for part in (replaced(word).split() if word.startswith("$") else [replaced(word)])]
         if words and words[0].startswith("-") and commands:

@@ -112,14 +112,14 @@ void read_choices(const JsonPlace& config, TypedSettings& settings) {
         request.reshard_after_forward = *flag;
     }
     request.forward_prefetch = is_on(key_of(config, "forward_prefetch")) ? 1 : 0;
-    add_findings({{is_on(key_of(config, "offload_params")) || is_on(key_of(config, "cpu_offload")),
-                   "parameters are offloaded to the host, which is not simulated: the step is "
-                   "longer"}},
-                 settings.suspicious);
-    add_findings({{is_on(key_of(config, "activation_checkpointing")),
-                   "activation_checkpointing: activations are computed again in backward, which "
-                   "is not simulated"}},
-                 settings.left_out);
+    add_remarks({{is_on(key_of(config, "offload_params")) || is_on(key_of(config, "cpu_offload")),
+                  "parameters are offloaded to the host, which is not simulated: the step is "
+                  "longer"}},
+                settings.suspicious);
+    add_remarks({{is_on(key_of(config, "activation_checkpointing")),
+                  "activation_checkpointing: activations are computed again in backward, which "
+                  "is not simulated"}},
+                settings.left_out);
 }
 
 }  // namespace
@@ -245,7 +245,7 @@ TypedSettings read_accelerate(const JsonPlace& root) {
     } else {
         child(root, "distributed_type").fail("FSDP, DEEPSPEED, MULTI_GPU or MULTI_CPU");
     }
-    const auto dtype = dtype_named(text_at(child(root, "mixed_precision")));
+    const auto dtype = typed_dtype(text_at(child(root, "mixed_precision")));
     if (settings.sharding && settings.sharding->strategy != ShardedStrategy::zero3) {
         set_mixed_precision(dtype, settings);
     } else if (type == "DEEPSPEED" && dtype && *dtype != DType::float32) {
@@ -291,7 +291,7 @@ TypedSettings read_torchtitan(const JsonPlace& root) {
         reshards == "always" || (reshards != "never" && settings.parallel.pipeline == 1);
     request.reshard_root = reshards == "always";
     const auto dtype_at = [&](const char* key, DType otherwise) {
-        return dtype_named(text_at(child(training, key))).value_or(otherwise);
+        return typed_dtype(text_at(child(training, key))).value_or(otherwise);
     };
     request.parameter_dtype = dtype_at("mixed_precision_param", DType::bfloat16);
     request.reduce_dtype = dtype_at("mixed_precision_reduce", DType::float32);
@@ -299,12 +299,12 @@ TypedSettings read_torchtitan(const JsonPlace& root) {
     JsonPlace recompute = child(root, "activation_checkpoint");
     const std::string mode =
         recompute.value->is_null() ? "selective" : text_at(child(recompute, "mode"));
-    add_findings({{mode != "none",
-                   "activation_checkpoint: activations are computed again in backward, which is "
-                   "not simulated"},
-                  {is_on(child(child(root, "compile"), "enable")),
-                   "compile: blocks are compiled, which is not simulated"}},
-                 settings.left_out);
+    add_remarks({{mode != "none",
+                  "activation_checkpoint: activations are computed again in backward, which is "
+                  "not simulated"},
+                 {is_on(child(child(root, "compile"), "enable")),
+                  "compile: blocks are compiled, which is not simulated"}},
+                settings.left_out);
     return settings;
 }
 
