@@ -33,6 +33,7 @@ cp "${programs[@]}" "$folder/"
 strip "$folder"/bucketwise*
 cp -r plots scenarios "$folder/"
 install -D --mode=644 -t "$folder/import/flight_recorder" import/flight_recorder/pickle_to_json.py
+install -D --mode=644 -t "$folder/import/settings" import/settings/settings_to_json.py
 mkdir "$folder/results"
 cp results/run_gpu.sh "$folder/results/"
 
