@@ -65,8 +65,10 @@ std::optional<bool> argument_at(const JsonPlace& arguments, std::string_view key
 
 bool is_asked(const JsonPlace& place) {
     const Json& value = *place.value;
-    return !value.is_null() && value != "" && value != false &&
-           !(value.is_array() && value.empty());
+    if (value.is_string()) {
+        return !value.get_ref<const std::string&>().empty();
+    }
+    return value.is_boolean() ? value.get<bool>() : !value.empty();  // null is empty
 }
 
 TypedSettings with_deepspeed(const JsonPlace& place) {

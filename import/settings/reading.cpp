@@ -80,8 +80,9 @@ std::optional<bool> flag_at(const JsonPlace& place) {
     if (value.is_boolean()) {
         return value.get<bool>();
     }
-    if (value.is_number_integer() && (value == 0 || value == 1)) {
-        return value == 1;
+    const std::int64_t number = value.is_number_integer() ? value.get<std::int64_t>() : -1;
+    if (number == 0 || number == 1) {
+        return number == 1;
     }
     const std::string text = value.is_string() ? lowered(value.get<std::string>()) : "";
     for (const auto& [name, is] :

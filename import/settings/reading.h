@@ -55,7 +55,7 @@ TypedSettings read_ddp(const JsonPlace& arguments, SettingPlace place,
                        std::optional<bool> compiled);
 
 // FSDP's keys, in the spelling of `prefix`: "fsdp_" of Accelerate, "" of TrainingArguments.
-TypedSettings read_fsdp(const JsonPlace& config, SettingPlace place, bool second_version);
+TypedSettings read_fsdp(const JsonPlace& arguments, SettingPlace place, bool second_version);
 // FSDP of a PyTorch script: FullyShardedDataParallel's strategy by name, or fully_shard's argument.
 void set_strategy_of_fsdp(std::string_view name, TypedSettings& settings);
 
