@@ -29,6 +29,7 @@
 #include "sim/predict/percentiles.h"
 #include "sim/predict/prediction.h"
 #include "sim/predict/strategy_comparison.h"
+#include "sim/report/knobs_text.h"
 #include "sim/report/optimal_report.h"
 #include "sim/report/prediction_json.h"
 #include "sim/report/report.h"
@@ -51,6 +52,7 @@ struct PredictOptions {
     bool percentiles = false;
     std::optional<std::int64_t> draws;
     bool details = false;
+    bool knobs = false;
     std::optional<NcclVersion> nccl_version;
 };
 
@@ -116,6 +118,10 @@ std::vector<OptionText> predict_rows(PredictOptions& o) {
             {"draws",
              "number of draws, with --percentiles; default: 1000",
              {o.draws, WholeNumbers{1, most_draws}}},
+            {"knobs",
+             "also cross what backward recomputes, sharding and micro-batches, at the same samples "
+             "per step: step against memory, and what to type; without it where nothing fits",
+             o.knobs},
             {"details", "print every telling cap, how sure the choice is, and the link's source",
              o.details},
             nccl_version_row(o.nccl_version)};
@@ -262,12 +268,29 @@ Addition optimum_of(const Scenario& scenario, const StepInput& input,
             to_json(*optimum)};
 }
 
-// Answers to --percentiles, --plan and --compare-strategies, by key.
+void check_knobs(const PredictOptions& options, const Scenario& scenario) {
+    if (options.knobs && !has_knobs(scenario)) {
+        throw UsageError{"--knobs: expected a model on a device, got a workload without"};
+    }
+}
+
+KnobSearch knobs_with_progress(const Scenario& scenario) {
+    PercentLine line("crossing knobs");
+    return search_knobs(scenario, [&](double done) { line(done); });
+}
+
+// Answers to --percentiles, --plan, --compare-strategies and --knobs, by key.
 std::vector<std::pair<std::string, Addition>> additions_to(const PredictOptions& options,
                                                            const Scenario& scenario,
                                                            const StepInput& input,
-                                                           const Prediction& prediction) {
+                                                           const AdvisedPrediction& advised) {
+    const Prediction& prediction = advised.prediction;
     std::vector<std::pair<std::string, Addition>> added;
+    if (options.knobs || advised.knobs) {
+        const KnobSearch search = advised.knobs ? *advised.knobs : knobs_with_progress(scenario);
+        added.emplace_back("knobs",
+                           Addition{knobs_text(scenario, search), to_json(scenario, search)});
+    }
     if (options.percentiles) {
         constexpr std::int64_t default_draws = 1000;
         const PercentileTable table = percentile_table(input, scenario.sync, prediction,
@@ -294,12 +317,13 @@ int run_predict(const PredictOptions& options) {
     }
     const std::vector<Bytes> caps = requested_caps(options, scenario);
     check_draws(options, scenario);
+    check_knobs(options, scenario);
     const StepInput input = simulated_input(scenario);
     const std::vector<Destination> destinations = requested_destinations(options, scenario.sync);
     const AdvisedPrediction advised = predict_with_progress(
         scenario, input, caps, options.json ? with_every_framework(destinations) : destinations);
-    const auto& [prediction, settings, ends] = advised;
-    const auto added = additions_to(options, scenario, input, prediction);
+    const auto& [prediction, settings, ends, knobs] = advised;
+    const auto added = additions_to(options, scenario, input, advised);
     std::vector<OutputText> outputs;
     if (options.json) {
         Json json = to_json(scenario, prediction, settings, ends);

@@ -46,10 +46,13 @@ AdvisedPrediction predict_with_progress(const Scenario& scenario, const StepInpu
                              ? predict_sharded(scenario, {input, *scenario.sharding}, progress)
                              : predict(input, scenario.sync, caps, progress);
     advised.ends = preset_ends(scenario, input, advised.prediction);
-    if (!scenario.sharding) {
-        advised.prediction.misfit = misfit_text(scenario);
+    if (!scenario.sharding || !advised.prediction.best_fits) {
+        Misfit misfit = misfit_of(scenario);
+        advised.prediction.misfit = std::move(misfit.text);
+        advised.knobs = std::move(misfit.knobs);
     }
-    if (const auto& sharded = advised.prediction.advised().sharded) {
+    if (const auto& sharded = advised.prediction.advised().sharded;
+        sharded && advised.prediction.misfit.empty()) {
         advised.settings.sharded = sharded_settings({input, sharded->request});
     } else if (!advised.prediction.chosen().cap.is_none() && advised.prediction.misfit.empty()) {
         advised.settings = setting_advice(input, scenario.sync, advised.prediction, destinations);

@@ -1,12 +1,14 @@
 // Predicting for a user: with progress, advice and a trace.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "sim/base/units.h"
 #include "sim/frameworks/framework_advice.h"
 #include "sim/optimum/optimal_plan.h"
+#include "sim/predict/knobs.h"
 #include "sim/predict/prediction.h"
 #include "sim/predict/preset_ends.h"
 #include "sim/program/program.h"
@@ -18,8 +20,9 @@ namespace bucketwise {
 // A prediction and the advice beside it.
 struct AdvisedPrediction {
     Prediction prediction;
-    SettingAdvice settings;  // where there is a choice
-    PriorEnds ends;          // where the link or the device is a preset
+    SettingAdvice settings;                // where there is a choice
+    PriorEnds ends;                        // where the link or the device is a preset
+    std::optional<KnobSearch> knobs = {};  // where nothing fits the device
 };
 
 // At `caps`, or, if empty, at one cap for every plan, with settings to type; or with every

@@ -8,7 +8,7 @@
 #include "hw/measure/measurer.h"
 #include "hw/rank/replayed_step.h"
 #include "sim/base/transformed.h"
-#include "sim/sharding/modules.h"
+#include "sim/workload/modules.h"
 
 namespace bucketwise {
 namespace {

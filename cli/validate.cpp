@@ -195,7 +195,7 @@ int conclude(const std::string& folder, const std::string& interrupted) {
 
     const Scenario scenario = parse_scenario(calibrated, path("scenario.json"), read_text_file);
     const StepInput input = step_input(scenario);
-    const auto [prediction, settings, ends] =
+    const auto [prediction, settings, ends, knobs] =
         predict_with_progress(scenario, input, {}, usual_destinations(scenario.sync));
     report.prediction = text_report(scenario, prediction, settings, ends, Detail::full);
     write("prediction.json", json_text(to_json(scenario, prediction, settings, ends)));

@@ -93,6 +93,7 @@ Json model_document(const ScenarioOptions& options, const std::string& model) {
     note("link", options.link);
     note("dtype", options.dtype);
     note("batch", options.batch);
+    note("sequence_length", options.sequence);
     complete_usual(usual, typed, read_text_file, document);
     return document;
 }
@@ -109,6 +110,9 @@ std::vector<OptionText> scenario_rows(ScenarioOptions& options) {
         {"batch",
          "images or sequences per rank, instead of the scenario's",
          {options.batch, batches}},
+        {"sequence",
+         "tokens of a sequence, instead of the scenario's",
+         {options.sequence, batches}},
         {"dtype", "dtype of parameters and gradients, instead of the scenario's", options.dtype},
         {"set", "change a value of the scenario, /json/pointer=value; may be repeated",
          options.set}};
@@ -160,6 +164,7 @@ void change_document(const ScenarioOptions& options, const std::string& file, Js
     set("/workload/device", options.device, "--device");
     set("/workload/dtype", options.dtype, "--dtype");
     set("/workload/batch", options.batch, "--batch");
+    set("/workload/sequence_length", options.sequence, "--sequence");
     for (const std::string& assignment : options.set) {
         if (assignment.starts_with("/cluster/link/")) {
             inline_link(document, file, read_text_file);

@@ -21,12 +21,13 @@ struct ScenarioOptions {
     std::optional<std::string> strategy;
     std::optional<std::string> device;
     std::optional<std::int64_t> batch;
+    std::optional<std::int64_t> sequence;
     std::optional<std::string> dtype;
     std::vector<std::string> set;
     std::optional<std::int64_t> ranks;  // where no ranks run
 };
 
-// --link, --strategy, --device, --batch, --dtype and --set.
+// --link, --strategy, --device, --batch, --sequence, --dtype and --set.
 std::vector<OptionText> scenario_rows(ScenarioOptions& options);
 // The same, and --ranks.
 std::vector<OptionText> simulated_rows(ScenarioOptions& options);

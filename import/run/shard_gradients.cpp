@@ -7,8 +7,8 @@
 
 #include "import/run/shard_collectives.h"
 #include "sim/base/error.h"
-#include "sim/sharding/modules.h"
 #include "sim/sharding/shard_plan.h"
+#include "sim/workload/modules.h"
 
 namespace bucketwise {
 

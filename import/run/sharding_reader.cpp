@@ -10,7 +10,7 @@
 #include "import/run/traced_gradients.h"
 #include "import/run/traced_sharding.h"
 #include "import/source/dtype_names.h"
-#include "sim/sharding/modules.h"
+#include "sim/workload/modules.h"
 
 namespace bucketwise {
 

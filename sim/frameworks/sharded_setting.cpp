@@ -5,8 +5,8 @@
 #include <fmt/format.h>
 
 #include "sim/base/transformed.h"
-#include "sim/sharding/modules.h"
 #include "sim/sharding/shard_plan.h"
+#include "sim/workload/modules.h"
 
 namespace bucketwise {
 namespace {
@@ -111,10 +111,9 @@ void add_preparations(const ShardedInput& input, Lines& lines) {
 }
 
 // Lists of blocks in their order: all blocks of one list follow one another.
-Lines lists_of_blocks(const ShardedInput& input) {
+Lines lists_of_blocks(const Workload& workload) {
     Lines lists;
-    for (const std::string& block :
-         blocks_of(transformed(input.step.workload.gradients, &Gradient::name))) {
+    for (const std::string& block : blocks_of(transformed(workload.gradients, &Gradient::name))) {
         if (lists.empty() || lists.back() != list_name(block)) {
             lists.push_back(list_name(block));
         }
@@ -130,7 +129,7 @@ void add_calls(const ShardedInput& input, Lines& lines) {
             lines.push_back(fmt::format("fully_shard({}{})", modules_expression(modules), options));
         }
     } else if (request.layers_per_group > 0) {
-        for (const std::string& list : lists_of_blocks(input)) {
+        for (const std::string& list : lists_of_blocks(input.step.workload)) {
             if (request.layers_per_group == 1) {
                 lines.push_back(fmt::format("for block in {}:", list));
                 lines.push_back(fmt::format("    fully_shard(block{})", options));
@@ -157,7 +156,7 @@ std::string groups_expression(const ShardedInput& input) {
         }
         return fmt::format("[{}]", fmt::join(first, ", "));
     }
-    Lines lists = lists_of_blocks(input);
+    Lines lists = lists_of_blocks(input.step.workload);
     for (std::string& list : lists) {
         list = request.layers_per_group == 1
                    ? fmt::format("*{}", list)
@@ -254,7 +253,97 @@ ShardedSetting deepspeed(const Zero3Settings& zero3) {
          fmt::format("  \"reduce_bucket_size\": {}", zero3.reduce_bucket_elements), "}"}};
 }
 
+// --- activation checkpointing ---
+
+ShardedSetting recompute_in_pytorch(const Recompute& recompute, const Workload& workload) {
+    const bool keeps_operators = recompute.keeps == CheckpointKeeps::operators;
+    const std::string arguments = recompute.reentrant ? ", checkpoint_impl=CheckpointImpl.REENTRANT"
+                                  : keeps_operators   ? ", context_fn=keep_operators"
+                                                      : "";
+    ShardedSetting setting{"PyTorch", {}};
+    std::int64_t before = 0;  // blocks of earlier lists
+    const Lines blocks = blocks_of(transformed(workload.gradients, &Gradient::name));
+    for (const std::string& list : lists_of_blocks(workload)) {
+        const auto count = std::ranges::count(blocks, list, list_name);
+        const std::int64_t chosen =
+            std::clamp<std::int64_t>(recompute.blocks.value_or(before + count) - before, 0, count);
+        const std::string which =
+            recompute.every == 1
+                ? fmt::format("range({})", chosen == count ? fmt::format("len({})", list)
+                                                           : std::to_string(chosen))
+                : fmt::format("range({}, {}, {})", recompute.every - 1 - before % recompute.every,
+                              chosen, recompute.every);
+        if (chosen > 0) {
+            setting.lines.push_back(fmt::format("for i in {}:", which));
+            setting.lines.push_back(
+                fmt::format("    {0}[i] = checkpoint_wrapper({0}[i]{1})", list, arguments));
+        }
+        before += count;
+    }
+    if (keeps_operators) {
+        setting.note =
+            "keep_operators is create_selective_checkpoint_contexts with a policy that keeps "
+            "attention and every other product, as torchtitan's";
+    }
+    return setting;
+}
+
+bool is_all_blocks(const Recompute& recompute) {
+    return recompute.every == 1 && !recompute.blocks;
+}
+
+ShardedSetting recompute_in_torchtitan(const Recompute& recompute) {
+    const bool keeps_operators = recompute.keeps == CheckpointKeeps::operators;
+    ShardedSetting setting{"torchtitan", {"[activation_checkpoint]"}};
+    if (is_all_blocks(recompute) && !keeps_operators) {
+        setting.lines.emplace_back("mode = \"full\"");
+    } else {
+        setting.lines.emplace_back("mode = \"selective\"");
+        setting.lines.push_back(
+            fmt::format("selective_ac_option = \"{}\"",
+                        keeps_operators ? "op" : std::to_string(recompute.every)));
+    }
+    return setting;
+}
+
 }  // namespace
+
+std::vector<ShardedSetting> recompute_settings(const Recompute& recompute,
+                                               const Workload& workload) {
+    std::vector<ShardedSetting> settings{recompute_in_pytorch(recompute, workload)};
+    const bool keeps_operators = recompute.keeps == CheckpointKeeps::operators;
+    if (!recompute.reentrant && !recompute.blocks && (!keeps_operators || recompute.every == 1)) {
+        settings.push_back(recompute_in_torchtitan(recompute));
+    }
+    if (is_all_blocks(recompute) && !keeps_operators) {
+        settings.push_back(
+            {"Accelerate", {"fsdp_config:", "  fsdp_activation_checkpointing: true"}});
+        settings.push_back(
+            {"Transformers", {"TrainingArguments(gradient_checkpointing=True, ...)"}});
+        settings.push_back(
+            {"Lightning",
+             {"FSDPStrategy(activation_checkpointing_policy={the class of a block})"}});
+    }
+    return settings;
+}
+
+std::vector<ShardedSetting> joined_settings(std::vector<ShardedSetting> first,
+                                            const std::vector<ShardedSetting>& then) {
+    for (const ShardedSetting& setting : then) {
+        const auto known = std::ranges::find(first, setting.place, &ShardedSetting::place);
+        if (known == first.end()) {
+            first.push_back(setting);
+            continue;
+        }
+        for (const std::string& line : setting.lines) {
+            if (line != known->lines.front() || !line.ends_with(':')) {  // a heading of YAML, twice
+                known->lines.push_back(line);
+            }
+        }
+        known->note += (known->note.empty() || setting.note.empty() ? "" : "; ") + setting.note;
+    }
+    return first;
+}
 
 std::vector<ShardedSetting> sharded_settings(const ShardedInput& input) {
     if (input.request.strategy == ShardedStrategy::zero3) {

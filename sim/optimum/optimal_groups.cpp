@@ -9,7 +9,7 @@
 #include "sim/base/invariant.h"
 #include "sim/base/transformed.h"
 #include "sim/optimum/cut_search.h"
-#include "sim/sharding/modules.h"
+#include "sim/workload/modules.h"
 
 namespace bucketwise {
 namespace {

@@ -20,28 +20,32 @@ void scale_optimizer(std::int64_t before, std::int64_t after, Scenario& scenario
 }
 
 Scenario with_strategy(const Scenario& scenario, ComparedStrategy strategy) {
-    Scenario other = scenario;
     if (strategy == ComparedStrategy::ddp) {
-        if (scenario.sharding) {
-            other.sharding.reset();
-            other.sync = {};
-        }
-    } else {
-        ShardingRequest request = scenario.sharding.value_or(ShardingRequest{});
-        request.strategy = static_cast<ShardedStrategy>(static_cast<int>(strategy) - 1);
-        if (request.strategy != ShardedStrategy::hsdp) {
-            request.shard_ranks.reset();
-        }
-        request.reshard_ranks.reset();
-        other.sharding = request;
+        return with_sharding(scenario, std::nullopt);
+    }
+    ShardingRequest request = scenario.sharding.value_or(ShardingRequest{});
+    request.strategy = static_cast<ShardedStrategy>(static_cast<int>(strategy) - 1);
+    if (request.strategy != ShardedStrategy::hsdp) {
+        request.shard_ranks.reset();
+    }
+    request.reshard_ranks.reset();
+    return with_sharding(scenario, request);
+}
+
+}  // namespace
+
+Scenario with_sharding(const Scenario& scenario, const std::optional<ShardingRequest>& request) {
+    Scenario other = scenario;
+    other.sharding = request;
+    if (request) {
         check_shardable("scenario", other);
+    }
+    if (request || scenario.sharding) {
         other.sync = {};
     }
     scale_optimizer(updating_ranks(scenario), updating_ranks(other), other);
     return other;
 }
-
-}  // namespace
 
 std::vector<StrategyRow> compare_strategies(const Scenario& scenario,
                                             const std::vector<ComparedStrategy>& strategies) {

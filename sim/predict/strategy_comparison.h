@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "sim/base/names.h"
@@ -22,6 +23,11 @@ struct StrategyRow {
     Evaluation best;  // with its memory
     bool operator==(const StrategyRow&) const = default;
 };
+
+// The scenario with its parameters sharded so, or, without a request, with DistributedDataParallel
+// instead. A measured optimizer takes the part of its time that the new shards need. Throws
+// InputError where that is impossible on the scenario's ranks.
+Scenario with_sharding(const Scenario& scenario, const std::optional<ShardingRequest>& request);
 
 // Each strategy with its best setting, in the order given. Groups listed in the scenario apply to
 // all sharded strategies. optimizer_ms is that of the scenario's own strategy: a strategy that

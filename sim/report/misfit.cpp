@@ -6,6 +6,7 @@
 
 #include "sim/base/error.h"
 #include "sim/predict/strategy_comparison.h"
+#include "sim/report/knobs_text.h"
 #include "sim/report/number_text.h"
 #include "sim/report/sharding_text.h"
 #include "sim/scenario/memory_need.h"
@@ -42,22 +43,47 @@ std::optional<StrategyRow> fastest_sharded(const Scenario& scenario) {
     }
 }
 
+std::string fitting_text(const Scenario& scenario, const KnobSearch& search) {
+    if (!search.fastest) {
+        return fmt::format(
+            " No setting of its knobs fits: {} needs {}. More ranks or shorter sequences need "
+            "less.",
+            knob_setting_text(scenario, search.smallest.setting),
+            whole_gib_text(search.smallest.memory.most()));
+    }
+    const KnobRow& fastest = search.frontier[*search.fastest];
+    return fmt::format(" The fastest that fits: {}, {} per step with {}.",
+                       knob_setting_text(scenario, fastest.setting), ms_text(fastest.step),
+                       whole_gib_text(fastest.memory.most()));
+}
+
 }  // namespace
 
-std::string misfit_text(const Scenario& scenario) {
+Misfit misfit_of(const Scenario& scenario) {
     const Device* device = device_of(scenario);
-    if (scenario.sharding || device == nullptr) {
-        return "";
+    if (device == nullptr) {
+        return {};
     }
     const MemoryNeed need = memory_need(scenario);
     if (need.fits()) {
-        return "";
+        return {};
     }
-    const std::optional<StrategyRow> sharded = fastest_sharded(scenario);
-    return fmt::format("Does not fit: a rank needs about {}, and {} has {}.{}",
-                       whole_gib_text(need.most()), device->name, whole_gib_text(*need.device),
-                       sharded ? sharded_text(scenario, *sharded)
-                               : " A smaller batch or a sharded step needs less.");
+    Misfit misfit{fmt::format("Does not fit: a rank needs about {}, and {} has {}.",
+                              whole_gib_text(need.most()), device->name,
+                              whole_gib_text(*need.device))};
+    if (has_knobs(scenario)) {
+        misfit.knobs = search_knobs(scenario, [](double) {});
+        misfit.text += fitting_text(scenario, *misfit.knobs);
+    } else if (const auto sharded = fastest_sharded(scenario)) {
+        misfit.text += sharded_text(scenario, *sharded);
+    } else {
+        misfit.text += " A smaller batch or a sharded step needs less.";
+    }
+    return misfit;
+}
+
+std::string misfit_text(const Scenario& scenario) {
+    return scenario.sharding ? "" : misfit_of(scenario).text;
 }
 
 }  // namespace bucketwise

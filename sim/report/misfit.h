@@ -1,14 +1,24 @@
 // The first sentences where training does not fit the device's memory: no advice, but what fits.
 #pragma once
 
+#include <optional>
 #include <string>
 
+#include "sim/predict/knobs.h"
 #include "sim/scenario/scenario.h"
 
 namespace bucketwise {
 
-// Whole sentences, with the step that sharding over the same ranks would take. Empty: it fits, for
-// all that is known, or the scenario shards already.
+struct Misfit {
+    std::string text = {};                 // whole sentences, with a setting that fits and its
+                                           // step; empty: it fits, for all that is known
+    std::optional<KnobSearch> knobs = {};  // none: it fits, or the scenario has no knobs
+};
+
+// Of the scenario's own setting.
+Misfit misfit_of(const Scenario& scenario);
+
+// The text alone; empty where the scenario shards, as a prediction then tries other settings.
 std::string misfit_text(const Scenario& scenario);
 
 }  // namespace bucketwise

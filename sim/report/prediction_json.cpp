@@ -169,6 +169,9 @@ Json to_json(const MemoryNeed& need) {
               {"most_bytes", need.most().count}};
     add_optional(json, "optimizer_state_bytes", need.optimizer_state, byte_count);
     add_optional(json, "activations_bytes", need.activations, byte_count);
+    if (need.recomputed) {
+        json["recomputing_activations_bytes"] = need.recomputed->activations.count;
+    }
     if (need.device) {
         json["device_bytes"] = need.device->count;
         json["fits"] = need.fits();

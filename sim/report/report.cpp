@@ -259,21 +259,6 @@ std::string memory_parts_text(const MemoryNeed& need) {
                              : "; activations and what the optimizer keeps are not known");
 }
 
-std::string settings_text(const std::vector<ShardedSetting>& settings) {
-    if (settings.empty()) {
-        return "";
-    }
-    std::string text = "\n  Settings to type:\n";
-    for (const ShardedSetting& setting : settings) {
-        text += fmt::format("    {}\n", setting.place);
-        for (const std::string& line : setting.lines) {
-            text += fmt::format("      {}\n", line);
-        }
-        text += setting.note.empty() ? "" : fmt::format("      ({})\n", setting.note);
-    }
-    return text;
-}
-
 std::string notes_text(const Scenario& scenario, const std::vector<std::string>& notes) {
     std::string text;
     for (const std::string& note : notes_of(scenario, notes)) {
@@ -407,6 +392,21 @@ std::string optimal_text(const Prediction& prediction, const OptimalGroups& opti
         memory_text(found.peak()), optimum.evaluations);
     constexpr double noticeable = 0.001;
     return saved < noticeable ? text : text + settings_text(settings);
+}
+
+std::string settings_text(const std::vector<ShardedSetting>& settings) {
+    if (settings.empty()) {
+        return "";
+    }
+    std::string text = "\n  Settings to type:\n";
+    for (const ShardedSetting& setting : settings) {
+        text += fmt::format("    {}\n", setting.place);
+        for (const std::string& line : setting.lines) {
+            text += fmt::format("      {}\n", line);
+        }
+        text += setting.note.empty() ? "" : fmt::format("      ({})\n", setting.note);
+    }
+    return text;
 }
 
 std::string comparison_text(const std::vector<StrategyRow>& rows) {

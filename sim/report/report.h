@@ -22,6 +22,9 @@ std::string text_report(const Scenario& scenario, const Prediction& prediction,
                         const SettingAdvice& settings = {}, const PriorEnds& ends = {},
                         Detail detail = Detail::brief);
 
+// The lines to type, place by place; empty without any.
+std::string settings_text(const std::vector<ShardedSetting>& settings);
+
 // A table of the marked caps: the fastest, the default, the best at p50 and at p99.
 std::string text_of(const PercentileTable& table);
 

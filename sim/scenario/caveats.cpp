@@ -75,11 +75,6 @@ bool has_batch_norm(const Scenario& scenario) {
     return has_operation(scenario, [](const Operation& o) { return o.batch_norm_channels > 0; });
 }
 
-bool is_attention(const Operation& operation) {
-    return operation.kind == OperationKind::weighted_sum ||
-           operation.kind == OperationKind::masked_sum;
-}
-
 // How a framework runs a model counts only where its kernels are priced.
 void note_run(const Scenario& scenario, std::vector<std::string>& notes) {
     const Device* device = device_of(scenario);
@@ -90,6 +85,10 @@ void note_run(const Scenario& scenario, std::vector<std::string>& notes) {
     const auto* workload = std::get_if<ModelWorkload>(&scenario.workload);
     if (workload == nullptr) {
         return;
+    }
+    if (workload->recompute &&
+        recomputed_blocks(model_of(*workload), *workload->recompute, true).empty()) {
+        notes.emplace_back("/workload/activation_checkpointing names no block of the model");
     }
     const RunAs& run = workload->run;
     const bool priced = has_prior_computing(scenario);
@@ -106,7 +105,9 @@ void note_run(const Scenario& scenario, std::vector<std::string>& notes) {
     note(
         run.execution != Execution::eager, "execution", [](const Operation&) { return true; },
         "operations");
-    note(run.attention != AttentionKernel::automatic, "attention", is_attention, "attention");
+    note(
+        run.attention != AttentionKernel::automatic, "attention",
+        [](const Operation& o) { return is_attention(o.kind); }, "attention");
     const auto turns_images = [&](const Operation& o) {
         return o.kind == OperationKind::convolution && on_tensor_cores(workload->arithmetic);
     };

@@ -20,16 +20,21 @@ class Activations {
           size_(element_size(workload.arithmetic).count),
           autocast_(workload.dtype == DType::float32 && size_ == 2),
           compiled_(workload.run.execution == Execution::compiled),
-          scores_(workload.run.attention == AttentionKernel::eager ||
-                  (workload.run.attention == AttentionKernel::automatic &&
-                   model.writes_attention_out)) {}
+          scores_(!is_attention_fused(model, workload.run)) {}
 
-    [[nodiscard]] Bytes bytes() const {
-        std::int64_t sum = 0;
-        for (const Operation& operation : model_.operations) {
-            sum += kept(operation) + (autocast_ ? cast_weights(operation) : 0);
-        }
-        return {sum};
+    // Of the operation at this place, without activation checkpointing.
+    [[nodiscard]] Bytes of(std::size_t index) const {
+        const Operation& operation = model_.operations[index];
+        return {kept(operation) + (autocast_ ? cast_weights(operation) : 0)};
+    }
+
+    // The result of a linear layer, which autograd may not need; of others nothing.
+    [[nodiscard]] Bytes result_of(std::size_t index) const {
+        const Operation& operation = model_.operations[index];
+        const MatrixProduct product = operation.product.value_or(MatrixProduct{});
+        return {operation.kind == OperationKind::linear
+                    ? product.count * product.m * product.n * size_
+                    : 0};
     }
 
   private:
@@ -70,6 +75,71 @@ class Activations {
     bool scores_;  // of attention, in memory
 };
 
+// By operation: the bytes that forward leaves for backward.
+std::vector<Bytes> left_by_forward(const Model& model, const Activations& activations,
+                                   const std::vector<RecomputedBlock>& blocks) {
+    std::vector<Bytes> left(model.operations.size());
+    for (std::size_t i = 0; i < left.size(); ++i) {
+        left[i] = activations.of(i);
+    }
+    for (const RecomputedBlock& block : blocks) {
+        for (std::size_t i = block.first; i + 1 < block.end; ++i) {  // the last is the next's input
+            left[i] = Bytes{0};
+        }
+        for (const std::size_t i : block.kept) {
+            left[i] = std::max(activations.of(i), activations.result_of(i));
+        }
+    }
+    return left;
+}
+
+// By operation: the gradients that backward has left when it has passed that operation.
+std::vector<Bytes> gradients_after(const Model& model, Bytes element) {
+    std::vector<Bytes> after(model.operations.size() + 1);
+    std::vector<bool> is_used(model.parameters.size(), false);
+    for (std::size_t i = 0; i < model.operations.size(); ++i) {
+        for (const std::int32_t parameter : model.operations[i].parameters) {
+            const auto index = static_cast<std::size_t>(parameter);
+            after[i] += is_used[index] ? Bytes{0} : model.parameters[index].numel() * element;
+            is_used[index] = true;
+        }
+    }
+    for (std::size_t i = model.operations.size(); i-- > 0;) {
+        after[i] += after[i + 1];
+    }
+    return after;
+}
+
+void take_activations(const ModelWorkload& workload, const Model& model, MemoryNeed& need) {
+    const Activations activations(workload, model);
+    const std::vector<RecomputedBlock> blocks =
+        workload.recompute
+            ? recomputed_blocks(model, *workload.recompute, is_attention_fused(model, workload.run))
+            : std::vector<RecomputedBlock>{};
+    const std::vector<Bytes> left = left_by_forward(model, activations, blocks);
+    const std::vector<Bytes> gradients = gradients_after(model, element_size(workload.dtype));
+    const auto both = [](const RecomputedMemory& one) { return one.activations + one.gradients; };
+    Bytes before;  // of operations before the block
+    std::size_t next = 0;
+    const auto advance_to = [&](std::size_t end) {
+        for (; next < end; ++next) {
+            before += left[next];
+        }
+    };
+    for (const RecomputedBlock& block : blocks) {
+        advance_to(block.first);
+        RecomputedMemory there{before, gradients[block.first]};
+        for (std::size_t i = block.first; i < block.end; ++i) {
+            there.activations += std::max(activations.of(i), left[i]);
+        }
+        if (!need.recomputed || both(there) > both(*need.recomputed)) {
+            need.recomputed = there;
+        }
+    }
+    advance_to(left.size());
+    need.activations = before;
+}
+
 // --- what stays ---
 
 // As often as there are parameters, in their type (torch.optim's zeros_like).
@@ -88,7 +158,7 @@ void take_model(const ModelWorkload& workload, MemoryNeed& need) {
     for (const Buffer& buffer : model.buffers) {
         need.parameters = need.parameters + buffer.numel * buffer.element;
     }
-    need.activations = Activations(workload, model).bytes();
+    take_activations(workload, model, need);
 }
 
 void take_gradients(const GradientWorkload& workload, MemoryNeed& need) {
@@ -129,16 +199,47 @@ std::string gib_text(Bytes bytes) {
     return gib >= coarse ? fmt::format("{:.0f}", gib) : fmt::format("{:.2g}", gib);
 }
 
-std::string parts_text(const MemoryNeed& need, bool at_begin) {
-    const bool gradients = !at_begin || need.gradients_stay;
+// When backward begins, while it computes a block again, and when it ends.
+enum class Moment : std::uint8_t { begins, recomputes, ends };
+
+Bytes gradients_at(const MemoryNeed& need, Moment moment) {
+    if (moment == Moment::ends || need.gradients_stay) {
+        return need.gradients;
+    }
+    return moment == Moment::begins || !need.recomputed ? Bytes{0} : need.recomputed->gradients;
+}
+
+Bytes activations_at(const MemoryNeed& need, Moment moment) {
+    switch (moment) {
+        case Moment::begins:
+            return need.activations.value_or(Bytes{0});
+        case Moment::recomputes:
+            return need.recomputed ? need.recomputed->activations : Bytes{0};
+        default:
+            return Bytes{0};
+    }
+}
+
+Bytes sum_at(const MemoryNeed& need, Moment moment) {
+    return need.parameters + need.gathered + need.buckets +
+           need.optimizer_state.value_or(Bytes{0}) + gradients_at(need, moment) +
+           activations_at(need, moment) + (moment == Moment::ends ? need.hook_copies : Bytes{0});
+}
+
+Moment moment_of_most(const MemoryNeed& need) {
+    return std::max({Moment::begins, Moment::recomputes, Moment::ends},
+                    [&](Moment a, Moment b) { return sum_at(need, a) < sum_at(need, b); });
+}
+
+std::string parts_text(const MemoryNeed& need, Moment moment) {
     const std::vector<std::pair<const char*, Bytes>> parts{
         {"parameters", need.parameters},
-        {"gradients", gradients ? need.gradients : Bytes{0}},
+        {"gradients", gradients_at(need, moment)},
         {"gathered parameters and buffers", need.gathered},
         {"buckets", need.buckets},
-        {"cast buckets", at_begin ? Bytes{0} : need.hook_copies},
+        {"cast buckets", moment == Moment::ends ? need.hook_copies : Bytes{0}},
         {"the optimizer's state", need.optimizer_state.value_or(Bytes{0})},
-        {"activations about", at_begin ? need.activations.value_or(Bytes{0}) : Bytes{0}}};
+        {"activations about", activations_at(need, moment)}};
     std::vector<std::string> texts;
     for (const auto& [what, bytes] : parts) {
         if (bytes > Bytes{0}) {
@@ -151,13 +252,15 @@ std::string parts_text(const MemoryNeed& need, bool at_begin) {
 }  // namespace
 
 Bytes MemoryNeed::at_begin() const {
-    return parameters + gathered + buckets + optimizer_state.value_or(Bytes{0}) +
-           (gradients_stay ? gradients : Bytes{0}) + activations.value_or(Bytes{0});
+    return sum_at(*this, Moment::begins);
+}
+
+Bytes MemoryNeed::while_recomputing() const {
+    return sum_at(*this, Moment::recomputes);
 }
 
 Bytes MemoryNeed::at_end() const {
-    return parameters + gathered + buckets + optimizer_state.value_or(Bytes{0}) + gradients +
-           hook_copies;
+    return sum_at(*this, Moment::ends);
 }
 
 MemoryNeed memory_need(const Scenario& scenario, const ShardedMemory& sharded) {
@@ -213,11 +316,13 @@ std::optional<std::string> memory_warning(const Scenario& scenario) {
     if (need.fits()) {
         return std::nullopt;
     }
-    const bool at_begin = need.at_begin() >= need.at_end();
+    const Moment moment = moment_of_most(need);
     return fmt::format("a rank needs about {} GiB of memory when backward {}, and {} has {}: {}{}",
-                       gib_text(need.most()), at_begin ? "begins" : "ends",
-                       device_of(scenario)->name, gib_text(*need.device),
-                       parts_text(need, at_begin),
+                       gib_text(need.most()),
+                       moment == Moment::begins ? "begins"
+                       : moment == Moment::ends ? "ends"
+                                                : "computes a block again",
+                       device_of(scenario)->name, gib_text(*need.device), parts_text(need, moment),
                        need.optimizer_state ? "" : "; what the optimizer keeps is not known");
 }
 

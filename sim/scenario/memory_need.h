@@ -5,8 +5,9 @@
 // it runs in; under autocast sums of a transformer's stream and losses in float32, and, besides,
 // the weights' copies in 16 bits. Attention in one kernel keeps no scores; compiled passes over
 // memory are computed again. This is what Korthikanti et al. count (arXiv 2205.05198, section 4),
-// who leave out what follows the layers. Left out are activation checkpointing, what the allocator,
-// the CUDA context and NCCL take, and what kernels need while they run.
+// who leave out what follows the layers. Of a checkpointed block only its input is kept, and what
+// it is told to keep; while its backward runs, all of it is there again. Left out are what the
+// allocator, the CUDA context and NCCL take, and what kernels need while they run.
 #pragma once
 
 #include <algorithm>
@@ -18,6 +19,13 @@
 
 namespace bucketwise {
 
+// The moment of backward at which most is in use while a block is computed again.
+struct RecomputedMemory {
+    Bytes activations;  // earlier blocks' inputs, and all of the block's own
+    Bytes gradients;    // of what backward has passed, the block's own included
+    bool operator==(const RecomputedMemory&) const = default;
+};
+
 struct MemoryNeed {
     Bytes parameters;                           // and the model's buffers
     Bytes gradients;                            // with views: in their buckets
@@ -27,6 +35,7 @@ struct MemoryNeed {
                                                 // buffers of collectives
     std::optional<Bytes> optimizer_state = {};  // none: the optimizer is not named
     std::optional<Bytes> activations = {};      // of one micro-step; none: no model is given
+    std::optional<RecomputedMemory> recomputed = {};  // none: nothing is computed again
     bool gradients_stay = false;       // from step to step, as views or accumulated ones do
     std::optional<Bytes> device = {};  // that there is; none: not known
     bool operator==(const MemoryNeed&) const = default;
@@ -35,7 +44,10 @@ struct MemoryNeed {
     // gradients: PyTorch frees gradients before forward (set_to_none) unless they stay.
     [[nodiscard]] Bytes at_begin() const;
     [[nodiscard]] Bytes at_end() const;
-    [[nodiscard]] Bytes most() const { return std::max(at_begin(), at_end()); }
+    [[nodiscard]] Bytes while_recomputing() const;
+    [[nodiscard]] Bytes most() const {
+        return std::max({at_begin(), while_recomputing(), at_end()});
+    }
     [[nodiscard]] bool fits() const { return !device || most() <= *device; }
     // The device's memory beyond the need; none: not known.
     [[nodiscard]] std::optional<Bytes> spare() const {

@@ -38,6 +38,7 @@ struct ModelWorkload {
     std::vector<Duration> forward_operations;   // measured one by one, in the order they run; both
     std::vector<Duration> backward_operations;  // or, if empty, neither
     RunAs run = {};                             // where nothing was measured
+    std::optional<Recompute> recompute = {};    // activation checkpointing
     bool operator==(const ModelWorkload&) const = default;
 };
 

@@ -355,6 +355,10 @@ void reread_scenario(const Json& document, const std::string& file, const FileRe
     const auto* model = std::get_if<ModelWorkload>(&scenario.workload);
     if (model != nullptr &&
         (rereads(ScenarioSection::workload) || rereads(ScenarioSection::sync))) {
+        if (model->recompute && scenario.sync.batch_norm != BatchNormSync::local) {
+            throw InputError(file, "/workload/activation_checkpointing",
+                             "none where batch_norm exchanges statistics", "both");
+        }
         check_operation_counts(object.at("workload"), *model, scenario.sync.batch_norm);
     }
     if (rereads(ScenarioSection::step) || rereads(ScenarioSection::workload)) {

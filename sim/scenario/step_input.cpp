@@ -125,7 +125,8 @@ Workload timed_workload(const ModelWorkload& workload, const Scenario& scenario)
                              .measured_backward_operations = workload.backward_operations,
                              .batch_norm = scenario.sync.batch_norm,
                              .run = workload.run,
-                             .is_one_launch = scenario.step.cuda_graph};
+                             .is_one_launch = scenario.step.cuda_graph,
+                             .recompute = workload.recompute};
     return workload_from_model(model_of(workload), workload.dtype, timing);
 }
 

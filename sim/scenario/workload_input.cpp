@@ -129,6 +129,69 @@ void read_times(const JsonObject& object, ModelWorkload& workload) {
     }
 }
 
+// --- activation checkpointing ---
+
+const JsonTable<Recompute>& recompute_keys() {
+    constexpr std::int64_t most_blocks = 10'000;
+    static const JsonTable<Recompute> table{
+        "activation_checkpointing",
+        "Which blocks backward computes again",
+        {{"every", field(&Recompute::every, as::integer(1, most_blocks)), "1",
+          "of the blocks (`layers.0`, `layers.1`, ...) each so many-th, as torchtitan's selective "
+          "mode with a number"},
+         {"blocks", field(&Recompute::blocks, as::integer(1, most_blocks)), "all",
+          "only so many blocks, the first ones, as Megatron's `--recompute-method block`"},
+         {"keeps", field(&Recompute::keeps, as::one_of<CheckpointKeeps>()), "`inputs`",
+          "what forward keeps of such a block: `inputs`, its own alone; `operators`, results of "
+          "attention in one kernel and of every other product of linear layers as well"},
+         {"reentrant", field(&Recompute::reentrant, as::boolean()), "false",
+          "the whole block runs again, as with `use_reentrant=True`; else recomputing ends with "
+          "the last saved tensor"}}};
+    return table;
+}
+
+constexpr std::array<std::string_view, 3> recompute_names{"none", "full", "operators"};
+
+std::optional<Recompute> read_recompute(const JsonPlace& place) {
+    if (place.value->is_object()) {
+        return recompute_keys().read(place);
+    }
+    const auto* const found =
+        place.value->is_string()
+            ? std::ranges::find(recompute_names, place.value->get<std::string>())
+            : recompute_names.end();
+    if (found == recompute_names.end()) {
+        place.fail("none, full, operators or an object with every, blocks, keeps and reentrant");
+    }
+    return *found == "none"   ? std::nullopt
+           : *found == "full" ? std::optional(Recompute{})
+                              : std::optional(Recompute{.keeps = CheckpointKeeps::operators});
+}
+
+KeyUse<ModelWorkload> recompute_use() {
+    KeyUse<ModelWorkload> use{
+        JsonDescription{{{"oneOf",
+                          {as::names_schema({recompute_names.begin(), recompute_names.end()}),
+                           schema_of(recompute_keys().text())}}},
+                        "`none`, `full`, `operators` or object",
+                        {&recompute_keys().text()}}};
+    use.read = [](const JsonPlace& place, ModelWorkload& workload) {
+        workload.recompute = read_recompute(place);
+    };
+    return use;
+}
+
+void check_recompute(const JsonObject& object, const ModelWorkload& workload) {
+    if (!workload.recompute) {
+        return;
+    }
+    if (count_of_blocks(model_of(workload)) == 0) {
+        const JsonPlace place = object.at("activation_checkpointing");
+        place.fail("a model with repeated blocks, whose parameters' names have a number",
+                   place.value->dump());
+    }
+}
+
 // The inputs of a model, by its kind.
 Json input_conditions() {
     std::vector<std::string_view> vision;
@@ -197,6 +260,10 @@ const JsonTable<ModelWorkload>& model_keys() {
          {"channels_last", run(&RunAs::channels_last, as::boolean()), "with 16 bits",
           "whether images have their channels last. Tensor cores need it; other images are turned "
           "around each convolution"},
+         {"activation_checkpointing", recompute_use(), "`none`",
+          "what backward computes again instead of keeping it: `full`, each block; `operators`, "
+          "each block but for attention and every other product (torchtitan's selective `op`). "
+          "Measured backward passes contain it"},
          {"forward_ms", as::milliseconds(), "from the device",
           "measured forward pass of one micro-step; with `backward_ms`"},
          {"backward_ms", as::milliseconds(), "from the device",
@@ -232,10 +299,19 @@ ModelWorkload read_model_workload(const JsonPlace& place) {
     }
     read_times(object, workload);
     check_arithmetic(object, workload);
+    check_recompute(object, workload);
     return workload;
 }
 
 }  // namespace
+
+Json recompute_json(const std::optional<Recompute>& recompute) {
+    return !recompute                  ? Json("none")
+           : *recompute == Recompute{} ? Json("full")
+           : *recompute == Recompute{.keeps = CheckpointKeeps::operators}
+               ? Json("operators")
+               : recompute_keys().write(*recompute);
+}
 
 std::variant<ModelWorkload, GradientWorkload> read_workload(const JsonPlace& place) {
     const bool lists_gradients = place.value->is_object() && place.value->contains("gradients") &&
@@ -269,9 +345,10 @@ void check_operation_counts(const JsonPlace& place, const ModelWorkload& workloa
     if (workload.forward_operations.empty()) {
         return;
     }
-    const Workload untimed =
-        workload_from_model(model_of(workload), workload.dtype,
-                            {.device = device_for_spreading(), .batch_norm = batch_norm});
+    const Workload untimed = workload_from_model(model_of(workload), workload.dtype,
+                                                 {.device = device_for_spreading(),
+                                                  .batch_norm = batch_norm,
+                                                  .recompute = workload.recompute});
     const auto check = [&](const char* key, std::size_t given, std::size_t operations) {
         if (given != operations) {
             JsonPlace{&place.value->at(key), place.file, fmt::format("{}/{}", place.pointer, key)}

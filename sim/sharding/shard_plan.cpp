@@ -12,7 +12,7 @@
 
 #include "sim/base/error.h"
 #include "sim/base/transformed.h"
-#include "sim/sharding/modules.h"
+#include "sim/workload/modules.h"
 
 namespace bucketwise {
 namespace {

@@ -11,11 +11,6 @@ namespace {
 constexpr double single_precision = 4;  // bytes
 constexpr double half_precision = 2;
 
-bool is_attention(OperationKind kind) {
-    return kind == OperationKind::scores || kind == OperationKind::scores_pass ||
-           kind == OperationKind::weighted_sum || kind == OperationKind::masked_sum;
-}
-
 const EagerPass& eager_pass(const Operation& operation, Pass pass) {
     return is_forward(pass)               ? operation.eager.forward
            : pass == Pass::input_gradient ? operation.eager.input_gradient

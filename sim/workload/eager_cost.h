@@ -41,6 +41,12 @@ struct RunAs {
     bool operator==(const RunAs&) const = default;
 };
 
+// Whether one kernel computes attention, so that no scores are in memory.
+inline bool is_attention_fused(const Model& model, const RunAs& run) {
+    return run.attention == AttentionKernel::automatic ? !model.writes_attention_out
+                                                       : run.attention != AttentionKernel::eager;
+}
+
 struct PassCost {
     double seconds = 0;  // on the device
     std::int64_t kernels = 0;

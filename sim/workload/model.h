@@ -79,6 +79,11 @@ enum class OperationKind : std::uint8_t {
     masked_sum     // the same where a causal mask hides half of the scores
 };
 
+constexpr bool is_attention(OperationKind kind) {
+    return kind == OperationKind::scores || kind == OperationKind::scores_pass ||
+           kind == OperationKind::weighted_sum || kind == OperationKind::masked_sum;
+}
+
 // An eager framework's kernels for one pass of an operation, and their traffic beyond Work, which
 // counts a single fused kernel.
 struct EagerPass {

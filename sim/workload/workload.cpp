@@ -89,7 +89,8 @@ void set_costs(std::vector<CostedOperation>& operations, const Costs& costs) {
     for (std::size_t i = 0; i < operations.size(); ++i) {
         TimedOperation& timed = operations[i].operation;
         const auto [index, pass] = *timed.source;
-        const bool first = i == 0 || operations[i - 1].operation.source->operation != index;
+        const bool first = i == 0 || operations[i - 1].operation.source->operation != index ||
+                           is_forward(operations[i - 1].operation.source->pass) != is_forward(pass);
         const PassCost cost = costs.eager->of(
             costs.model.operations[static_cast<std::size_t>(index)], pass,
             i > 0 && first && both_over_memory(costs, operations[i - 1], operations[i]));
@@ -164,9 +165,31 @@ void finish_parameters(const Model& model, std::size_t operation,
     }
 }
 
+// Runs a block's forward again in front of its backward, which begins with its last operation.
+void add_recomputation(const Model& model, const ModelTiming& timing,
+                       const std::vector<RecomputedBlock>& blocks, std::size_t operation,
+                       std::vector<CostedOperation>& pass) {
+    const auto block = std::ranges::find(blocks, operation + 1, &RecomputedBlock::end);
+    if (block == blocks.end()) {
+        return;
+    }
+    for (const std::size_t again : block->again) {
+        if (model.operations[again].forward != Work{}) {
+            pass.push_back(pass_of(model, again, Pass::forward, " recomputed", timing));
+        }
+    }
+}
+
+std::vector<RecomputedBlock> blocks_of_timing(const Model& model, const ModelTiming& timing) {
+    return timing.recompute
+               ? recomputed_blocks(model, *timing.recompute, is_attention_fused(model, timing.run))
+               : std::vector<RecomputedBlock>{};
+}
+
 std::vector<CostedOperation> backward_pass(const Model& model, DType gradient_dtype,
                                            const ModelTiming& timing,
                                            std::vector<std::int32_t>& readiness) {
+    const std::vector<RecomputedBlock> recomputed = blocks_of_timing(model, timing);
     std::vector<std::size_t> first_user(model.parameters.size(), model.operations.size());
     for (std::size_t i = model.operations.size(); i-- > 0;) {
         for (const std::int32_t parameter : model.operations[i].parameters) {
@@ -175,6 +198,7 @@ std::vector<CostedOperation> backward_pass(const Model& model, DType gradient_dt
     }
     std::vector<CostedOperation> pass;
     for (std::size_t i = model.operations.size(); i-- > 0;) {
+        add_recomputation(model, timing, recomputed, i, pass);
         const Operation& operation = model.operations[i];
         const bool has_weight =
             operation.weight_gradient != Work{} || !operation.parameters.empty();
@@ -291,6 +315,8 @@ Workload workload_from_readiness(const std::vector<GradientReadiness>& gradients
 }
 
 Workload workload_from_model(const Model& model, DType gradient_dtype, const ModelTiming& timing) {
+    invariant(!timing.recompute || timing.batch_norm == BatchNormSync::local,
+              "no statistics are exchanged again");
     Workload workload;
     workload.host_is_device = timing.device.host_is_device;
     workload.copy_launch = timing.device.time_to_launch_copy();

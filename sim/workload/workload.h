@@ -14,6 +14,7 @@
 #include "sim/workload/device.h"
 #include "sim/workload/eager_cost.h"
 #include "sim/workload/model.h"
+#include "sim/workload/recompute.h"
 
 namespace bucketwise {
 
@@ -157,6 +158,7 @@ struct ModelTiming {
     BatchNormSync batch_norm = BatchNormSync::local;
     RunAs run = {};              // where nothing was measured
     bool is_one_launch = false;  // the step is one CUDA graph
+    std::optional<Recompute> recompute = {};
     bool operator==(const ModelTiming&) const = default;
 };
 
@@ -175,6 +177,10 @@ struct ModelTiming {
 // weight gradient before its input gradient. The result of the first is exchanged before the
 // second. Its parameters' gradients are ready when both have run, as autograd hands them out
 // together.
+//
+// Where blocks are checkpointed, backward runs a block's operations again, in forward's order,
+// before the block's own. Measured backward passes contain them. Precondition (asserted): no
+// BatchNorm is synchronised then.
 Workload workload_from_model(const Model& model, DType gradient_dtype, const ModelTiming& timing);
 
 }  // namespace bucketwise

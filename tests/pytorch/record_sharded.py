@@ -12,6 +12,7 @@ Checking is skipped (exit code 77) without the PyTorch of the recording.
 
 import argparse
 import datetime
+import functools
 import importlib.metadata
 import importlib.util
 import json
@@ -51,6 +52,13 @@ ON_TWO = {
     "accumulated, kept throughout": {**KEPT, **AT_LAST, "reshard_after_backward": False},
     "accumulated in bfloat16, reduced at last in float32": {**BF16, **WIDE_SUMS, **AT_LAST},
 }
+CHECKPOINTED = {
+    "": {},
+    ", kept after forward": KEPT,
+    ", asynchronous unshard": {"asynchronous_unshard": True},
+    ", prefetch of 1": ONE_AHEAD,
+    ", accumulated, reduced at last": AT_LAST,
+}
 ON_FOUR = {
     "four ranks, resharded to two": {"reshard_ranks": 2},
     "hybrid": HYBRID,
@@ -83,6 +91,9 @@ def cases(ranks, blocks, child, ends):
     yield "all in the root", {"layers_per_group": 0}
     yield "uneven groups", with_children([blocks[:1], blocks[1:3], *chunks(blocks[3:], 1)])
     yield "the last block in the root", with_children(chunks(blocks[:-1], 1))
+    for name, more in CHECKPOINTED.items():
+        yield f"each layer computed again{name}", {**each, **more, "checkpointed": True}
+    yield "each layer computed again, two layers per group", {**of_size(2), "checkpointed": True}
     yield from ((name, {**each, **more}) for name, more in ON_TWO.items())
     if ends is not None:
         first, last = ends
@@ -161,12 +172,24 @@ def set_prefetch(model, groups, sharding, order):
     return lists
 
 
+def checkpoint_blocks(model, blocks):
+    """Below the hooks of fully_shard, as fully_shard(checkpoint_wrapper(block)) has them, without its names."""
+    from torch.utils.checkpoint import checkpoint
+
+    for name in blocks:
+        block = model.get_submodule(name)
+        block.forward = functools.partial(checkpoint, block.forward, use_reentrant=False)
+
+
 class Training:
     def __init__(self, make, blocks, ranks, sharding):
         import torch
 
         torch.manual_seed(1)
-        self.model, self.sharding = make(), sharding
+        self.checkpointed = sharding.get("checkpointed", False)
+        self.model, self.sharding = make(), {key: value for key, value in sharding.items() if key != "checkpointed"}
+        if self.checkpointed:
+            checkpoint_blocks(self.model, blocks)
         self.micro_steps = MICRO_STEPS if "gradient_sync" in sharding else 1
         self.groups = groups_of(blocks, sharding)
         shard(self.model, self.groups, ranks, sharding)
@@ -235,7 +258,8 @@ def record(name, ranks, training):
         hook.remove()
     memory = recorder.memory
     return {"name": name, "ranks": ranks, "strategy": "hsdp" if "shard_ranks" in training.sharding else "fsdp",
-            "sharding": training.sharding, "accumulation": training.micro_steps, "groups": training.groups,
+            "sharding": training.sharding, **({"checkpointed": True} if training.checkpointed else {}),
+            "accumulation": training.micro_steps, "groups": training.groups,
             "prefetch": lists, "collectives": recorder.collectives, "order": recorder.order,
             "memory": {"peak_bytes": memory.peak_bytes, "peak_at": memory.peak_at,
                        "at_peak": dict(sorted(memory.at_peak.items())),

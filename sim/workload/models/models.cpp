@@ -38,7 +38,7 @@ constexpr TransformerShape hugging_face(TransformerShape shape) {
 // longest it trains. ResNeXt-101 32x4d is NVIDIA's (DeepLearningExamples), with torchvision's
 // structure. Usual input of one GPU: batches fill a GPU of 80 GB well, sequences have the whole
 // context, but 128 tokens for BERT, as in nine tenths of its pretraining (Devlin et al. 2019).
-constexpr std::array<NamedShape, 18> shapes{{
+constexpr std::array<NamedShape, 19> shapes{{
     {"bert-base", hugging_face({Family::bert, 12, 768, 3072, 12, 30522, 512}), sequences(32, 128)},
     {"bert-large", hugging_face({Family::bert, 24, 1024, 4096, 16, 30522, 512}),
      sequences(32, 128)},
@@ -52,6 +52,8 @@ constexpr std::array<NamedShape, 18> shapes{{
     {"gpt2-medium", hugging_face({Family::gpt2, 24, 1024, 4096, 16, 50257, 1024}),
      sequences(8, 1024)},
     {"gpt2-xl", hugging_face({Family::gpt2, 48, 1600, 6400, 25, 50257, 1024}), sequences(4, 1024)},
+    {"llama-3-8b", TransformerShape{Family::llama, 32, 4096, 14336, 32, 128256, 8192, 8},
+     sequences(1, 8192)},
     {"llama-7b", TransformerShape{Family::llama, 32, 4096, 11008, 32, 32000, 2048},
      sequences(1, 2048)},
     {"resnet101", models::ResNetShape{.blocks = {3, 4, 23, 3}, .bottleneck = true}, images(128)},

@@ -155,8 +155,8 @@ def bert(width, layers, heads):
     return BertModel(BertConfig(**transformer_sizes(width, layers, heads, 4 * width, 30522)))
 
 
-def llama(*sizes):
-    return LlamaForCausalLM(LlamaConfig(**transformer_sizes(*sizes), tie_word_embeddings=False))
+def llama(*sizes, **others):
+    return LlamaForCausalLM(LlamaConfig(**transformer_sizes(*sizes), tie_word_embeddings=False, **others))
 
 
 def resnext101_32x4d():
@@ -182,6 +182,7 @@ MODELS = {
     "gpt2-xl": (lambda: gpt2(1600, 48, 25), 580, 1_557_611_200),
     "bert-base": (lambda: bert(768, 12, 12), 199, 109_482_240),
     "bert-large": (lambda: bert(1024, 24, 16), 391, 335_141_888),
+    "llama-3-8b": (lambda: llama(4096, 32, 32, 14336, 128256, num_key_value_heads=8), 291, 8_030_261_248),
     "llama-7b": (lambda: llama(4096, 32, 32, 11008, 32000), 291, 6_738_415_616),
     "cs336-xl-2025": (lambda: Cs336Transformer(1600, 6400, 48, 25), 435, 1_998_235_200),
     "cs336-xl-2026": (lambda: Cs336Transformer(2560, 10240, 32, 32), 291, 3_406_809_600),

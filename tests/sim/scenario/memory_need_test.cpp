@@ -120,6 +120,66 @@ TEST_CASE("resnet50 keeps each convolution's and each ReLU's result") {
           need_of(document).gradients.count + 2LL * 4 * 26'560 + 8LL * 53);
 }
 
+// Four layers as Hugging Face's Llama has them, of a width of 256, on 512 tokens.
+Json small_llama(const Json& checkpointing) {
+    return with_workload({{"model",
+                           {{"family", "llama"},
+                            {"layers", 4},
+                            {"hidden", 256},
+                            {"feed_forward", 688},
+                            {"heads", 8},
+                            {"vocabulary", 1000},
+                            {"context", 256}}},
+                          {"batch", 2},
+                          {"sequence_length", 256},
+                          {"activation_checkpointing", checkpointing},
+                          {"device", "A100"}});
+}
+
+TEST_CASE("a checkpointed block keeps its input, or what it is told to keep") {
+    // In elements of 4 bytes, of 512 tokens: a block's norms keep 2 x 256 each, its projections,
+    // attention's sum and the two shortcuts' sums 256 each, gate, up, SiLU and product 688 each:
+    // 1,024 + 3 x 256 + 256 + 2 x 256 + 4 x 688 = 5,312. Outside of blocks: the embedding 256, the
+    // last norm 512, logits and log-softmax 2 x 1,000.
+    const std::int64_t outside = 256 + 512 + 2000;
+    const MemoryNeed none = need_of(small_llama("none"));
+    CHECK(none.activations == Bytes{4LL * 512 * (outside + 4 * 5312)});
+    CHECK_FALSE(none.recomputed);
+
+    // Each block leaves its last sum, the next one's input; the first one's is the embedding.
+    const MemoryNeed full = need_of(small_llama("full"));
+    CHECK(full.activations == Bytes{4LL * 512 * (outside + 4 * 256)});
+    // The first block is the last to be computed again, beside the embedding, when all gradients
+    // but the embedding's 256,000 are there.
+    REQUIRE(full.recomputed);
+    CHECK(full.recomputed->activations == Bytes{4LL * 512 * (256 + 5312)});
+    CHECK(full.recomputed->gradients == full.gradients - Bytes{4 * 256'000});
+    CHECK(full.most() == std::max(full.at_begin(), full.while_recomputing()));
+
+    // Queries, values, the gate, the last product and attention's sum stay, and the block's own.
+    const MemoryNeed operators = need_of(small_llama("operators"));
+    CHECK(operators.activations == Bytes{4LL * 512 * (outside + 4 * (256 + 4 * 256 + 688))});
+
+    // PyTorch 2.15 and Transformers 5.24 on a CPU, tensors alive after forward: 47.29, 5.79 and
+    // 19.88 MB (tests/pytorch/check_recompute.py). They free the logits, 2.05 MB, before backward.
+    constexpr double logits = 4.0 * 512 * 1000;
+    CHECK(static_cast<double>(none.activations->count) - logits == Approx(47.29e6).epsilon(0.03));
+    CHECK(static_cast<double>(full.activations->count) - logits == Approx(5.79e6).epsilon(0.03));
+    CHECK(static_cast<double>(operators.activations->count) - logits ==
+          Approx(19.88e6).epsilon(0.03));
+}
+
+TEST_CASE("every other block, and the first ones, keep less than none and more than all") {
+    const std::int64_t dropped = 4LL * 512 * (5312 - 256);  // of a block
+    const Bytes none = *need_of(small_llama("none")).activations;
+    CHECK(need_of(small_llama({{"every", 2}})).activations == Bytes{none.count - 2 * dropped});
+    CHECK(need_of(small_llama({{"blocks", 3}})).activations == Bytes{none.count - 3 * dropped});
+    const MemoryNeed third = need_of(small_llama({{"every", 3}}));
+    CHECK(third.activations == Bytes{none.count - dropped});
+    // The third block's, beside two whole ones and the embedding.
+    CHECK(third.recomputed->activations == Bytes{4LL * 512 * (256 + 3 * 5312)});
+}
+
 TEST_CASE("views are the buckets, a hook's casts come besides, and accumulated gradients stay") {
     Json document = with_workload(
         {{"forward_ms", 1},

@@ -194,17 +194,17 @@ class Recurrence {
 
     // --- a micro-step ---
 
-    // Groups and their operations in the order of forward.
+    // Groups and their operations in the order of a pass. Backward has a checkpointed block's
+    // forward before the block's own.
     struct Visit {
         int group = 0;
         std::size_t first = 0;
         std::size_t end = 0;
     };
-    [[nodiscard]] std::vector<Visit> visits() const {
+    [[nodiscard]] std::vector<Visit> visits(const std::vector<TimedOperation>& operations) const {
         std::vector<Visit> visits;
-        const auto& forward = input_.workload.forward;
-        for (std::size_t i = 0; i < forward.size(); ++i) {
-            const int group = group_of(forward[i].name);
+        for (std::size_t i = 0; i < operations.size(); ++i) {
+            const int group = group_of(operations[i].name);
             if (visits.empty() || visits.back().group != group) {
                 visits.push_back({group, i, i});
             }
@@ -220,8 +220,8 @@ class Recurrence {
     }
 
     Ps micro_step() {
-        const std::vector<Visit> all = visits();
-        const auto operations = input_.workload.forward.size();
+        const std::vector<Visit> all = visits(input_.workload.forward);
+        const std::vector<Visit> backwards = visits(input_.workload.backward);
         order_.clear();
         gather_streams_ = compute_;
         // The root's pre-forward; all of it is within the root's.
@@ -255,7 +255,8 @@ class Recurrence {
             if (all[v].group != 0) {
                 pre_backward(all[v].group, --place, request_.backward_prefetch);
             }
-            run(input_.workload.backward, operations - all[v].end, operations - all[v].first);
+            const Visit& mirrored = backwards.at(all.size() - 1 - v);
+            run(input_.workload.backward, mirrored.first, mirrored.end);
             if (all[v].group != 0) {
                 post_backward(all[v].group);
             }

@@ -39,9 +39,22 @@ inline StepInput random_blocks(std::mt19937& random) {
             workload.readiness.insert(workload.readiness.begin(), index);
         }
     };
+    // Backward computes a block again before the block's own operations, forward's order within.
+    const auto recompute_since = [&](std::size_t first) {
+        for (std::size_t i = workload.forward.size(); i-- > first;) {
+            TimedOperation again = workload.forward[i];
+            again.name += " recomputed";
+            workload.backward.insert(workload.backward.begin(), std::move(again));
+        }
+    };
+    const bool recomputes = between(0, 1) == 0;
     add_operations("embedding");
     for (std::int64_t i = 0, blocks = between(1, 12); i < blocks; ++i) {
+        const std::size_t first = workload.forward.size();
         add_operations("layers." + std::to_string(i));
+        if (recomputes && between(0, 2) > 0) {
+            recompute_since(first);
+        }
     }
     add_operations("head");
     input.group.ranks = between(2, 6);

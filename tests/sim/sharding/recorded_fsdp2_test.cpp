@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <fstream>
+#include <set>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -28,13 +29,42 @@ Json recorded(const std::string& name) {
     return parse_json(text.str(), path);
 }
 
+// The block of an operation of this name: up to its first number, "layers.0" of
+// "layers.0.mlp.up forward".
+std::string block_of(const std::string& operation) {
+    const std::size_t number = operation.find_first_of("0123456789");
+    return operation.substr(0, std::min(operation.find_first_of(". ", number), operation.size()));
+}
+
+// With each block's forward again in front of its backward.
+Json checkpointed(Json workload) {
+    const Json forward = workload.at("forward_operations");
+    Json backward = Json::array();
+    std::set<std::string> begun;
+    for (const Json& operation : workload.at("backward_operations")) {
+        const std::string block = block_of(operation.at("name"));
+        if (block.find_first_of("0123456789") != std::string::npos && begun.insert(block).second) {
+            for (Json again : forward) {
+                if (block_of(again.at("name")) == block) {
+                    again["name"] = again.at("name").get<std::string>() + " recomputed";
+                    backward.push_back(again);
+                }
+            }
+        }
+        backward.push_back(operation);
+    }
+    workload["backward_operations"] = backward;
+    return workload;
+}
+
 Scenario scenario_of(const Json& model, const Json& one) {
+    const Json& workload = model.at("workload");
     const Json link{{"name", "any"},
                     {"algorithm", "ring"},
                     {"segments", {{{"latency_us", 1}, {"bandwidth_gb_per_s", 1}}}}};
     const Json document{
         {"name", one.at("name")},
-        {"workload", model.at("workload")},
+        {"workload", one.contains("checkpointed") ? checkpointed(workload) : workload},
         {"cluster", {{"ranks", one.at("ranks")}, {"link", link}}},
         {"sync", {{"strategy", one.at("strategy")}, {"sharding", one.at("sharding")}}},
         {"step", {{"accumulation", one.at("accumulation")}}}};

@@ -107,10 +107,10 @@ Model model_of_golden_readiness(const std::string& name) {
 
 TEST_CASE("Model names are sorted, and each makes a model of that name") {
     const std::vector<std::string_view> expected{
-        "bert-base",       "bert-large",  "cs336-xl-2025", "cs336-xl-2026",    "gpt2",
-        "gpt2-large",      "gpt2-medium", "gpt2-xl",       "llama-7b",         "resnet101",
-        "resnet152",       "resnet18",    "resnet50",      "resnext101_32x4d", "resnext101_32x8d",
-        "resnext50_32x4d", "vgg16",       "vit_b_16"};
+        "bert-base",        "bert-large",      "cs336-xl-2025", "cs336-xl-2026", "gpt2",
+        "gpt2-large",       "gpt2-medium",     "gpt2-xl",       "llama-3-8b",    "llama-7b",
+        "resnet101",        "resnet152",       "resnet18",      "resnet50",      "resnext101_32x4d",
+        "resnext101_32x8d", "resnext50_32x4d", "vgg16",         "vit_b_16"};
     CHECK(model_names() == expected);
     CHECK(std::is_sorted(model_names().begin(), model_names().end()));
     for (const std::string_view name : model_names()) {
@@ -164,7 +164,8 @@ TEST_CASE("Parameter counts are the published ones") {
         {"gpt2-medium", 292, 354'823'168},     {"gpt2-large", 436, 774'030'080},
         {"gpt2-xl", 580, 1'557'611'200},       {"bert-base", 199, 109'482'240},
         {"bert-large", 391, 335'141'888},      {"llama-7b", 291, 6'738'415'616},
-        {"cs336-xl-2025", 435, 1'998'235'200}, {"cs336-xl-2026", 291, 3'406'809'600}};
+        {"llama-3-8b", 291, 8'030'261'248},    {"cs336-xl-2025", 435, 1'998'235'200},
+        {"cs336-xl-2026", 291, 3'406'809'600}};
     CHECK(counts.size() == model_names().size());
     for (const Count& count : counts) {
         CAPTURE(count.model);
@@ -227,7 +228,8 @@ TEST_CASE("Transformers take 2 flops a weight and token, plus the squares of att
         const bool gated =
             shape->family == TransformerFamily::llama || shape->family == TransformerFamily::cs336;
         const bool is_bert = shape->family == TransformerFamily::bert;
-        const std::int64_t layer = 4 * h * h + (gated ? 3 : 2) * h * shape->feed_forward;
+        const std::int64_t layer = 2 * h * h + 2 * h * shape->key_value_width() +
+                                   (gated ? 3 : 2) * h * shape->feed_forward;
         // BERT has no head over the vocabulary, but pools one token of each sequence.
         const std::int64_t head = is_bert ? 0 : shape->vocabulary * h;
         const std::int64_t pooler = is_bert ? 2 * input.batch * h * h : 0;

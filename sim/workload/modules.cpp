@@ -1,4 +1,4 @@
-#include "sim/sharding/modules.h"
+#include "sim/workload/modules.h"
 
 #include <algorithm>
 #include <cctype>

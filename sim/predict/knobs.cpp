@@ -1,0 +1,250 @@
+#include "sim/predict/knobs.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "sim/base/error.h"
+#include "sim/base/invariant.h"
+#include "sim/base/transformed.h"
+#include "sim/predict/strategy_comparison.h"
+
+namespace bucketwise {
+namespace {
+
+const ModelWorkload& model_workload(const Scenario& scenario) {
+    return std::get<ModelWorkload>(scenario.workload);
+}
+
+KnobSetting own_setting(const Scenario& scenario) {
+    const ModelWorkload& workload = model_workload(scenario);
+    return {workload.recompute, workload.input.batch, scenario.step.accumulation,
+            scenario.sharding};
+}
+
+// --- candidates ---
+
+std::vector<std::optional<Recompute>> recomputes_to_try(const Scenario& scenario) {
+    const ModelWorkload& workload = model_workload(scenario);
+    std::vector<std::optional<Recompute>> tried{workload.recompute};
+    if (!has_prior_computing(scenario) || scenario.sync.batch_norm != BatchNormSync::local ||
+        count_of_blocks(model_of(workload)) == 0) {
+        return tried;
+    }
+    for (const std::optional<Recompute>& other :
+         {std::optional<Recompute>{}, std::optional(Recompute{.keeps = CheckpointKeeps::operators}),
+          std::optional(Recompute{.every = 2}), std::optional(Recompute{})}) {
+        if (std::ranges::find(tried, other) == tried.end()) {
+            tried.push_back(other);
+        }
+    }
+    return tried;
+}
+
+// Ways to cut a rank's samples of a step into equal micro-steps; of many, by factors of two.
+std::vector<std::pair<std::int64_t, std::int64_t>> micro_batches_to_try(const Scenario& scenario) {
+    constexpr std::int64_t most_micro_steps = 64;
+    const KnobSetting own = own_setting(scenario);
+    std::vector<std::pair<std::int64_t, std::int64_t>> tried{{own.micro_batch, own.micro_steps}};
+    const std::int64_t samples = own.micro_batch * own.micro_steps;
+    for (std::int64_t steps = 1; steps <= std::min(samples, most_micro_steps); steps *= 2) {
+        if (has_prior_computing(scenario) && samples % steps == 0 && steps != own.micro_steps) {
+            tried.emplace_back(samples / steps, steps);
+        }
+    }
+    return tried;
+}
+
+// FSDP with and without resharding, hsdp within nodes, and the scenario's own.
+std::vector<std::optional<ShardingRequest>> shardings_to_try(const Scenario& scenario) {
+    std::vector<std::optional<ShardingRequest>> tried{scenario.sharding};
+    const auto add = [&](const std::optional<ShardingRequest>& request) {
+        if (std::ranges::find(tried, request) == tried.end()) {
+            tried.push_back(request);
+        }
+    };
+    const bool is_zero3 =
+        scenario.sharding && scenario.sharding->strategy == ShardedStrategy::zero3;
+    if (is_zero3 || scenario.group.ranks == 1) {
+        return tried;
+    }
+    for (const ShardedStrategy strategy : {ShardedStrategy::fsdp, ShardedStrategy::hsdp}) {
+        for (const bool reshard : {true, false}) {
+            ShardingRequest request = scenario.sharding.value_or(ShardingRequest{});
+            request.strategy = strategy;
+            request.reshard_after_forward = reshard;
+            request.reshard_ranks.reset();
+            request.shard_ranks.reset();
+            Scenario other = scenario;
+            other.sharding = request;
+            const bool replicates = shard_group_of(other).ranks < scenario.group.ranks;
+            if (strategy == ShardedStrategy::fsdp || replicates) {
+                add(request);
+            }
+        }
+    }
+    return tried;
+}
+
+// Each of the knobs that cost no computing, turned alone.
+std::vector<KnobSetting> refinements_of(const KnobSetting& setting, bool host_is_device) {
+    std::vector<KnobSetting> refined;
+    if (!setting.sharding || setting.sharding->strategy == ShardedStrategy::zero3) {
+        return refined;
+    }
+    const auto add = [&](const auto& change) {
+        refined.push_back(setting);
+        change(*refined.back().sharding);
+    };
+    for (const std::int64_t layers : {1, 2, 4}) {
+        if (setting.sharding->groups.empty() && layers != setting.sharding->layers_per_group) {
+            add([&](ShardingRequest& request) { request.layers_per_group = layers; });
+        }
+    }
+    if (host_is_device) {
+        add([](ShardingRequest& request) { request.asynchronous_unshard = true; });
+    } else {
+        add([](ShardingRequest& request) { request.forward_prefetch = 1; });
+        add([](ShardingRequest& request) { request.backward_prefetch = 2; });
+    }
+    if (setting.micro_steps > 1) {
+        add([](ShardingRequest& request) { request.gradient_sync = MicroSteps::last; });
+    }
+    return refined;
+}
+
+// --- rows ---
+
+std::optional<KnobRow> row_of(const Scenario& scenario, const KnobSetting& setting) {
+    try {
+        const Scenario other = with_knobs(scenario, setting);
+        if (other.sharding) {
+            const Evaluation row = evaluate_sharded(other, sharded_input(other));
+            return KnobRow{setting, row.step(), *row.memory};
+        }
+        const StepInput input = step_input(other);
+        const Evaluation row = Evaluator(input, other.sync).evaluate(other.sync.bucket_cap);
+        return KnobRow{setting, row.step(), memory_need(other)};
+    } catch (const InputError& error) {
+        if (setting == own_setting(scenario)) {
+            throw;
+        }
+        return std::nullopt;  // cannot be sharded so, or lasts too long
+    }
+}
+
+void keep_frontier(std::vector<KnobRow>& rows) {
+    constexpr double noticeably = 0.999;
+    std::ranges::stable_sort(
+        rows, {}, [](const KnobRow& row) { return std::pair(row.memory.most(), row.step); });
+    std::vector<KnobRow> frontier;
+    for (const KnobRow& row : rows) {
+        if (row.fits() &&
+            (frontier.empty() || row.step < scaled(frontier.back().step, noticeably))) {
+            frontier.push_back(row);
+        }
+    }
+    rows = std::move(frontier);
+}
+
+// Evaluates settings, each once.
+class Search {
+  public:
+    Search(const Scenario& scenario, const Progress& progress)
+        : scenario_(scenario), progress_(progress) {}
+
+    void evaluate(const std::vector<KnobSetting>& settings, double from, double to) {
+        for (std::size_t i = 0; i < settings.size(); ++i) {
+            if (auto row = row_of(scenario_, settings[i])) {
+                if (found_.tried == 0 || row->memory.most() < found_.smallest.memory.most()) {
+                    found_.smallest = *row;
+                }
+                ++found_.tried;
+                rows_.push_back(std::move(*row));
+            }
+            progress_(from + (to - from) * static_cast<double>(i + 1) /
+                                 static_cast<double>(settings.size()));
+        }
+        keep_frontier(rows_);
+    }
+
+    [[nodiscard]] const std::vector<KnobRow>& frontier() const { return rows_; }
+
+    KnobSearch result() && {
+        found_.frontier = std::move(rows_);
+        if (!found_.frontier.empty()) {
+            constexpr double as_fast = 1.01;
+            found_.fastest = found_.frontier.size() - 1;
+            const Duration limit = scaled(found_.frontier.back().step, as_fast);
+            found_.least_memory = static_cast<std::size_t>(
+                std::ranges::find_if(found_.frontier,
+                                     [&](const KnobRow& row) { return row.step <= limit; }) -
+                found_.frontier.begin());
+        }
+        return std::move(found_);
+    }
+
+  private:
+    const Scenario& scenario_;
+    const Progress& progress_;
+    std::vector<KnobRow> rows_;
+    KnobSearch found_;
+};
+
+}  // namespace
+
+bool KnobRow::fits() const {
+    constexpr double usable = 0.95;
+    return !memory.device || static_cast<double>(memory.most().count) <=
+                                 usable * static_cast<double>(memory.device->count);
+}
+
+bool has_knobs(const Scenario& scenario) {
+    return std::holds_alternative<ModelWorkload>(scenario.workload) &&
+           device_of(scenario) != nullptr;
+}
+
+Scenario with_knobs(const Scenario& scenario, const KnobSetting& setting) {
+    Scenario other = scenario;
+    if (setting.sharding != scenario.sharding) {
+        other = with_sharding(scenario, setting.sharding);
+    }
+    auto& workload = std::get<ModelWorkload>(other.workload);
+    workload.recompute = setting.recompute;
+    workload.input.batch = setting.micro_batch;
+    other.step.accumulation = setting.micro_steps;
+    return other;
+}
+
+KnobSearch search_knobs(const Scenario& scenario, const Progress& progress) {
+    invariant(has_knobs(scenario), "a model on a device");
+    constexpr double coarse_share = 0.6;
+    const KnobSetting own = own_setting(scenario);
+    Search search(scenario, progress);
+    std::vector<KnobSetting> settings{own};
+    for (const auto& sharding : shardings_to_try(scenario)) {
+        for (const auto& recompute : recomputes_to_try(scenario)) {
+            for (const auto& [micro_batch, micro_steps] : micro_batches_to_try(scenario)) {
+                const KnobSetting setting{recompute, micro_batch, micro_steps, sharding};
+                if (setting != own) {
+                    settings.push_back(setting);
+                }
+            }
+        }
+    }
+    search.evaluate(settings, 0, coarse_share);
+    std::vector<KnobSetting> refined;
+    for (const KnobRow& row : search.frontier()) {
+        std::ranges::copy(refinements_of(row.setting, step_input(scenario).workload.host_is_device),
+                          std::back_inserter(refined));
+    }
+    search.evaluate(refined, coarse_share, 1);
+    KnobSearch found = std::move(search).result();
+    found.own = *row_of(scenario, own);
+    if (!has_prior_computing(scenario)) {
+        found.notes.emplace_back(
+            "computing was measured: recomputing and micro-batches stay as they are");
+    }
+    return found;
+}
+
+}  // namespace bucketwise
