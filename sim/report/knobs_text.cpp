@@ -130,11 +130,10 @@ std::vector<ShardedSetting> knob_settings(const Scenario& scenario, const KnobSe
         settings = recompute_settings(*setting.recompute, step_input(other).workload);
     }
     if (setting.micro_batch != model_of_knobs(scenario).input.batch) {
-        settings.push_back(
-            {"Micro-batches",
-             {fmt::format("{} per rank, gradients accumulated over {}",
-                          counted(setting.micro_batch, "sample"),
-                          counted(setting.micro_steps, "micro-step"))}});
+        settings.push_back({"Micro-batches",
+                            {fmt::format("{} per rank, gradients accumulated over {}",
+                                         counted(setting.micro_batch, "sample"),
+                                         counted(setting.micro_steps, "micro-step"))}});
     }
     return settings;
 }
@@ -149,8 +148,15 @@ std::string knobs_text(const Scenario& scenario, const KnobSearch& search) {
         return text;
     }
     const KnobRow& fastest = search.frontier[*search.fastest];
-    text += fmt::format("    fastest that fits: {}{}\n", knob_row_text(scenario, fastest),
-                        of_device_text(fastest));
+    const bool keeps_own =
+        search.own.fits() && search.own.step <= scaled(fastest.step, 1 + plateau_tolerance);
+    if (keeps_own) {
+        text += fmt::format("    as fast as any that fits, your own: {}{}\n",
+                            knob_row_text(scenario, search.own), of_device_text(search.own));
+    } else {
+        text += fmt::format("    fastest that fits: {}{}\n", knob_row_text(scenario, fastest),
+                            of_device_text(fastest));
+    }
     if (search.least_memory != search.fastest) {
         text += fmt::format("    least memory within 1 %: {}\n",
                             knob_row_text(scenario, search.frontier[*search.least_memory]));
@@ -162,7 +168,7 @@ std::string knobs_text(const Scenario& scenario, const KnobSearch& search) {
     for (const std::string& note : search.notes) {
         text += fmt::format("  Note: {}.\n", note);
     }
-    if (fastest.setting != search.own.setting) {
+    if (!keeps_own) {
         text += settings_text(knob_settings(scenario, fastest.setting));
     }
     return text;

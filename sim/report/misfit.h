@@ -15,7 +15,7 @@ struct Misfit {
     std::optional<KnobSearch> knobs = {};  // none: it fits, or the scenario has no knobs
 };
 
-// Of the scenario's own setting.
+// For the scenario's own setting.
 Misfit misfit_of(const Scenario& scenario);
 
 // The text alone; empty where the scenario shards, as a prediction then tries other settings.

@@ -22,7 +22,7 @@ class Activations {
           compiled_(workload.run.execution == Execution::compiled),
           scores_(!is_attention_fused(model, workload.run)) {}
 
-    // Of the operation at this place, without activation checkpointing.
+    // The operation at this place, without activation checkpointing.
     [[nodiscard]] Bytes of(std::size_t index) const {
         const Operation& operation = model_.operations[index];
         return {kept(operation) + (autocast_ ? cast_weights(operation) : 0)};

@@ -13,14 +13,21 @@ bool is_number(std::string_view text) {
            std::ranges::all_of(text, [](unsigned char c) { return std::isdigit(c) != 0; });
 }
 
-// Up to and with the first component that is a number, unless that is the parameter itself.
+// "0" of a list, and torchvision's "encoder_layer_0".
+bool is_numbered(std::string_view part) {
+    constexpr std::string_view layer = "layer_";
+    const std::size_t found = part.rfind(layer);
+    return is_number(found == std::string_view::npos ? part : part.substr(found + layer.size()));
+}
+
+// Up to and with the first component that is numbered, unless that is the parameter itself.
 std::optional<std::string> block_of(const std::string& parameter) {
     for (std::size_t begin = 0; begin < parameter.size();) {
         const std::size_t dot = parameter.find('.', begin);
         if (dot == std::string::npos) {
             return std::nullopt;
         }
-        if (is_number(std::string_view(parameter).substr(begin, dot - begin))) {
+        if (is_numbered(std::string_view(parameter).substr(begin, dot - begin))) {
             return parameter.substr(0, dot);
         }
         begin = dot + 1;

@@ -13,7 +13,7 @@ namespace bucketwise {
 bool belongs_to(std::string_view name, std::string_view module);
 
 // The repeated blocks of a model, in the order of their first parameters: names up to their first
-// number, "layers.0" of "layers.0.attn.weight". Empty for names without numbers.
+// number, "layers.0" of "layers.0.attn.weight", or "layer_0". Empty for names without numbers.
 std::vector<std::string> blocks_of(const std::vector<std::string>& parameters);
 
 // Every module with a parameter of its own, in order, without the model itself.

@@ -17,7 +17,7 @@
 
 namespace bucketwise {
 
-// What a checkpointed block keeps for backward.
+// The tensors that a checkpointed block keeps for backward.
 enum class CheckpointKeeps : std::uint8_t {
     inputs,    // of the block
     operators  // besides, results of attention in one kernel and of every other product of its

@@ -211,6 +211,61 @@ TEST_CASE("points of ranks have the parts of a sharded optimizer", "[sharding]")
         "/cluster/ranks", "8,16");
 }
 
+TEST_CASE("knobs are crossed where a model does not fit, and the fastest that fits is typed",
+          "[sharding]") {
+    const std::string arguments = "predict llama-3-8b --ranks 8 --batch 2 --sequence 8192 ";
+    const testing::ShellOutcome outcome = run_sharded(arguments);
+    REQUIRE(outcome.exit_code == 0);
+    CHECK(outcome.output.starts_with("Does not fit: a rank needs about 2"));
+    CHECK_THAT(outcome.output, Catch::Contains("The fastest that fits: fsdp with") &&
+                                   Catch::Contains("Knobs crossed, ") &&
+                                   Catch::Contains("= checkpoint_wrapper(model.model.layers[i])") &&
+                                   Catch::Contains("fully_shard(model)"));
+
+    const testing::ShellOutcome printed = run_sharded(arguments + "--json -");
+    REQUIRE(printed.exit_code == 0);
+    const nlohmann::json knobs = nlohmann::json::parse(printed.output).at("knobs");
+    const nlohmann::json& frontier = knobs.at("frontier");
+    REQUIRE(frontier.size() >= 2);
+    for (std::size_t i = 0; i < frontier.size(); ++i) {
+        const nlohmann::json& row = frontier.at(i);
+        // 95 % of 80 GiB; 2 sequences in one micro-step, or one in each of two.
+        CHECK(row.at("memory").at("most_bytes").get<double>() <= 0.95 * 80 * (1LL << 30));
+        CHECK(row.at("batch").get<int>() * row.at("accumulation").get<int>() == 2);
+        if (i > 0) {
+            CHECK(row.at("step_ms") < frontier.at(i - 1).at("step_ms"));
+            CHECK(row.at("memory").at("most_bytes") >
+                  frontier.at(i - 1).at("memory").at("most_bytes"));
+        }
+    }
+    CHECK(knobs.at("fastest") == frontier.size() - 1);
+
+    // The row is the step of a scenario with these settings.
+    const nlohmann::json& fastest = frontier.back();
+    const testing::ShellOutcome same = run_sharded(
+        "predict llama-3-8b --ranks 8 --sequence 8192 --json - --batch " +
+        fastest.at("batch").dump() + " --strategy " + fastest.at("strategy").get<std::string>() +
+        " --set /step/accumulation=" + fastest.at("accumulation").dump() +
+        " --set '/workload/activation_checkpointing=" +
+        fastest.at("activation_checkpointing").dump() +
+        "' --set '/sync/sharding=" + fastest.at("sharding").dump() + "'");
+    REQUIRE(same.exit_code == 0);
+    const nlohmann::json own = nlohmann::json::parse(same.output).at("configured");
+    CHECK(own.at("step_ms") == fastest.at("step_ms"));
+    CHECK(own.at("memory") == fastest.at("memory"));
+}
+
+TEST_CASE("knobs need a model on a device, and leave alone what is as fast as any", "[sharding]") {
+    const testing::ShellOutcome listed = run_sharded(
+        "predict " BUCKETWISE_TEST_DATA_DIR "/../scenarios/documents/minimal.json --knobs", "2>&1");
+    CHECK(listed.exit_code == 2);
+    CHECK_THAT(listed.output, Catch::Contains("--knobs: expected a model on a device"));
+    const testing::ShellOutcome fits =
+        run_sharded("predict " BUCKETWISE_SCENARIO_DIR "/compare_ddp_core.json --knobs");
+    CHECK(fits.exit_code == 0);
+    CHECK_THAT(fits.output, Catch::Contains("as fast as any that fits, your own: ddp"));
+}
+
 TEST_CASE("check holds a sharded scenario against its baseline", "[sharding]") {
     const TestFolder folder;
     const std::string arguments =
