@@ -75,8 +75,17 @@ std::string marked(const Comparison& comparison, std::size_t i) {
     return marks.empty() ? "" : "  " + marks;
 }
 
+// At least so wide that every setting's name fits.
+std::size_t name_width(const Comparison& comparison, std::size_t least) {
+    std::size_t width = least;
+    for (std::size_t i = 0; i < comparison.points.size(); ++i) {
+        width = std::max(width, point_name(comparison, i).size());
+    }
+    return width;
+}
+
 std::string table(const Comparison& comparison, bool full) {
-    const std::size_t width = comparison.sharded ? 28 : 12;
+    const std::size_t width = name_width(comparison, 12);
     std::string text = fmt::format("{:>{}} {:>8} {:>13} {:>12} {:>15} {:>8}\n",
                                    comparison.sharded ? "setting" : "bucket cap", width,
                                    comparison.sharded ? "sent" : "buckets", "predicted, ms",
@@ -101,7 +110,7 @@ std::string table(const Comparison& comparison, bool full) {
 std::string causes_text(const Comparison& comparison) {
     std::string text =
         "\n  Where the error comes from: measured minus predicted, in ms, part by part\n";
-    const std::size_t width = comparison.sharded ? 28 : 14;
+    const std::size_t width = name_width(comparison, 14);
     text += fmt::format("  {:>{}} {:>8}", comparison.sharded ? "setting" : "bucket cap", width,
                         "in all");
     const std::vector<Cause>& names = comparison.points.front().attribution.causes;

@@ -45,9 +45,11 @@ std::string to_do(const Comparison& c, std::size_t point) {
 std::string held_text(const Comparison& c) {
     const MeasuredDecision& decision = c.decision;
     if (c.chosen == *c.default_point) {
-        return fmt::format("{}: no {} that was measured is more than {} faster.",
-                           to_do(c, c.chosen), setting_word(c),
-                           percent_text(faster_by(decision.regret->high)));
+        const double more = faster_by(decision.regret->high);
+        return fmt::format("{}: no {} that was measured is {}faster.", to_do(c, c.chosen),
+                           setting_word(c),
+                           more < shown_share ? std::string("")
+                                              : fmt::format("more than {} ", percent_text(more)));
     }
     const std::string cost = decision.regret->high < shown_share
                                  ? std::string("the fastest of all that were measured")
