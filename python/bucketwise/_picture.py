@@ -16,7 +16,7 @@ BLUE, GREEN, GREY, INK = "#1f77b4", "#2ca02c", "#8c8c8c", "#333333"
 
 def html_of(prediction: Prediction) -> str:
     title = f"{prediction.scenario}: {prediction.strategy}, {prediction.ranks} ranks, {prediction.link}"
-    typed = prediction.settings.get("pytorch_ddp")
+    typed = prediction.settings.get("pytorch_ddp") or prediction.settings.get("PyTorch")
     lines = [f"<p><b>{escape(prediction.verdict.text)}</b></p>", picture_of(prediction), f"<p>{escape(title)}</p>",
              f"<pre>{escape(typed.typed)}</pre>" if typed else ""]
     return f"<div>{''.join(lines)}</div>"

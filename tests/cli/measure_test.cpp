@@ -853,9 +853,9 @@ TEST_CASE("settings of a sharded step are measured side by side, and what they s
     check_predicted(folder, file, 4);
     CHECK(Json::parse(text_of_file(folder.file("calibrated.json")))["workload"]["host_is_device"] ==
           true);
-    const std::string compared =
-        check_ends_well({BUCKETWISE_BINARY, "compare", folder.file("calibrated.json"),
-                         "--measurements", file, "--details", "--trace", folder.file("t.json")});
+    const std::string compared = check_ends_well(
+        run({BUCKETWISE_BINARY, "compare", folder.file("calibrated.json"), "--measurements", file,
+             "--details", "--trace", folder.file("t.json")}));
     CHECK_THAT(compared, Contains("2 layers, kept, async") && Contains("What would help"));
     CHECK_THAT(text_of_file(folder.file("t.json")), Contains("measured: rank 0 of 2, medians"));
 }

@@ -84,19 +84,25 @@ class PredictTest(unittest.TestCase):
             finally:
                 os.chdir(before)
 
-    def test_a_scenario_that_shards_has_a_prediction_of_its_own(self):
+    def test_a_scenario_that_shards_has_settings_of_sharding_in_place_of_caps(self):
         sharded = "scenarios/llama7b_fsdp_64xh100.json"
         document = json.loads(printed("predict", sharded, "--json", "-", "--compare-strategies", "ddp,fsdp"))
-        prediction = bucketwise.predict_sharded(sharded, compare_strategies=["ddp", "fsdp"])
+        prediction = bucketwise.predict(sharded, compare_strategies=["ddp", "fsdp"])
         self.assertEqual(prediction.raw, document)
-        self.assertEqual(prediction.best.sharding, document["best"]["sharding"])
-        self.assertEqual(prediction.best.memory_bytes, document["best"]["memory"]["most_bytes"])
-        self.assertEqual([row.step_ms for row in prediction.frontier], [row["step_ms"] for row in document["frontier"]])
-        self.assertIn("fully_shard(model", prediction.settings["PyTorch"])
-        with self.assertRaisesRegex(TypeError, "predict_sharded"):
-            bucketwise.predict(sharded)
-        with self.assertRaisesRegex(TypeError, "does not shard"):
-            bucketwise.predict_sharded(TWO_BUCKETS)
+        for plan, row in [(prediction.best, document["best"]), (prediction.default, document["configured"]),
+                          *zip(prediction.sweep, document["sweep"]), *zip(prediction.frontier, document["frontier"])]:
+            for name in ("sharding", "groups", "step_ms", "forward_ms", "sharded_peak_bytes"):
+                self.assertEqual(getattr(plan, name), row[name], name)
+            self.assertEqual(plan.memory_bytes, row["memory"]["most_bytes"])
+            self.assertIsNone(plan.bucket_cap_mib)
+        self.assertEqual(len(prediction.frontier), len(document["frontier"]))
+        self.assertFalse(prediction.keep_default)
+        self.assertEqual(prediction.plateau_mib, (None, None))
+        self.assertIn("fully_shard(model", prediction.settings["PyTorch"].typed)
+        self.assertIn("fully_shard(model", prediction._repr_html_())
+        kept = bucketwise.predict(sharded, set={"/sync/sharding": prediction.best.sharding | {
+            key: value for key, value in document["configured"]["sharding"].items() if key.endswith("dtype")}})
+        self.assertTrue(kept.keep_default)
 
     def test_options_are_those_of_the_command_line(self):
         self.assertEqual(parameters_of(bucketwise.predict), options_of("predict") - {"help", "json", "details"})
@@ -153,7 +159,7 @@ class PredictTest(unittest.TestCase):
 class PictureTest(unittest.TestCase):
     def test_a_prediction_shows_itself_with_a_picture(self):
         for name in sorted((ROOT / "scenarios").glob("*.json")):
-            if not name.name.endswith(".schema.json") and "sharding" not in json.loads(name.read_text())["sync"]:
+            if not name.name.endswith(".schema.json"):
                 prediction = bucketwise.predict(name)
                 page = xml.etree.ElementTree.fromstring(prediction._repr_html_())
                 self.assertIn(prediction.verdict.text, "".join(page.itertext()), name)
