@@ -278,7 +278,10 @@ TEST_CASE("a step that shards is validated as any other, with settings in place 
                  {"hsdp",
                   {"--ranks", "4", "--set",
                    R"(/sync={"strategy": "hsdp", "sharding": {"shard_ranks": 2}})"}},
-                 {"zero3", {"--set", R"(/sync={"strategy": "zero3"})"}}}) {
+                 {"zero3",
+                  {"--set",
+                   R"(/sync={"strategy": "zero3", "sharding": {)"
+                   R"("param_persistence_threshold": 30, "prefetch_bucket_size": 0}})"}}}) {
             INFO(strategy);
             check_ends_well(run(bucketwise_words(
                 "validate", Words{own.file("scenario.json"), "-o", own.file(strategy), "--rounds",

@@ -100,8 +100,8 @@ class PredictTest(unittest.TestCase):
         self.assertEqual(prediction.plateau_mib, (None, None))
         self.assertIn("fully_shard(model", prediction.settings["PyTorch"].typed)
         self.assertIn("fully_shard(model", prediction._repr_html_())
-        kept = bucketwise.predict(sharded, set={"/sync/sharding": prediction.best.sharding | {
-            key: value for key, value in document["configured"]["sharding"].items() if key.endswith("dtype")}})
+        dtypes = {key: value for key, value in prediction.default.sharding.items() if key.endswith("dtype")}
+        kept = bucketwise.predict(sharded, set={"/sync/sharding": {**prediction.best.sharding, **dtypes}})
         self.assertTrue(kept.keep_default)
 
     def test_options_are_those_of_the_command_line(self):
