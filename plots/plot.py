@@ -83,7 +83,7 @@ def cap_axis(axes, caps, moved=None):
 
 
 def legend_once(axes, **where):
-    """What is drawn several times under one name is in it once."""
+    """Each name once, however often it was drawn."""
     handles, labels = axes.get_legend_handles_labels()
     by_label = dict(zip(labels, handles))
     axes.legend(by_label.values(), by_label.keys(), fontsize=9, **where)
@@ -289,7 +289,7 @@ def draw_timeline(comparison, axes):
     axes.grid(axis="y", visible=False)
     handles = [Patch(color=color, label=name) for name, color in PHASES.items()]
     if is_sharded(comparison):
-        at = f"\n{plain(pictures['setting'])}"
+        at = f"\n{plain(pictures['setting'], 120)}"
         sent = {span["what"] for _, spans, _ in rows for span in spans}
         handles += [Patch(color=color, label=name) for name, color in COLLECTIVES.items() if name in sent]
     else:
@@ -379,7 +379,7 @@ CAUSES = {"computing": GREEN, "drift, copies and launches": SKY, "readiness": BL
 
 def setting_label(comparison, point):
     if is_sharded(comparison):
-        return plain(point["setting"]).replace(", ", ",\n")
+        return plain(point["setting"], 120).replace(", ", ",\n")
     if point["bucket_cap_mib"] is None:
         return plain(comparison["strategy"])
     return "default" if point["is_default"] else cap_text(point["bucket_cap_mib"])

@@ -42,7 +42,7 @@ class Plan(_FromJson):
 
 @dataclass(frozen=True)
 class Setting(_FromJson):
-    """What to type in one place, a framework's or a wrapper's, and its step, which one of sharding leaves out."""
+    """The setting to type in one framework or wrapper, and its step, which is None for one of sharding."""
 
     typed: str
     raw: dict[str, Any] = field(repr=False)
