@@ -11,6 +11,7 @@ import io
 import json
 import math
 import os
+import re
 import secrets
 import signal
 import stat
@@ -379,7 +380,7 @@ CAUSES = {"computing": GREEN, "drift, copies and launches": SKY, "readiness": BL
 
 def setting_label(comparison, point):
     if is_sharded(comparison):
-        return plain(point["setting"], 120).replace(", ", ",\n")
+        return re.sub(r"(.{12,}?), ", r"\1,\n", plain(point["setting"], 120))  # in lines of some length
     if point["bucket_cap_mib"] is None:
         return plain(comparison["strategy"])
     return "default" if point["is_default"] else cap_text(point["bucket_cap_mib"])

@@ -176,6 +176,17 @@ class PictureTest(unittest.TestCase):
         self.assertEqual(float(best.get("cy")), max(heights))
         self.assertGreater(float(best.get("cy")), float(picture.find(f"{svg}circle[@fill='{_picture.GREY}']").get("cy")))
 
+    def test_settings_of_sharding_stand_over_their_memory(self):
+        prediction = bucketwise.predict("scenarios/llama7b_fsdp_64xh100.json")
+        picture = xml.etree.ElementTree.fromstring(_picture.picture_of(prediction))
+        svg = "{http://www.w3.org/2000/svg}"
+        places = {colour: float(picture.find(f"{svg}circle[@fill='{colour}']").get("cx"))
+                  for colour in (_picture.GREEN, _picture.GREY)}
+        # The best keeps parameters after forward, which takes more memory than the scenario's own.
+        self.assertGreater(places[_picture.GREEN], places[_picture.GREY])
+        self.assertIn("memory", picture.get("aria-label"))
+        self.assertIn(f"best {prediction.best.memory_bytes / 2**30:.4g} GiB", "".join(picture.itertext()))
+
     def test_names_are_text_in_it(self):
         scenario = json.loads((ROOT / TWO_BUCKETS).read_text())
         scenario["name"] = "<script>alert(1)</script>"
