@@ -138,7 +138,7 @@ std::string advised_text(const Comparison& c) {
 std::string regret_text(const Comparison& c) {
     const SlowerBy& regret = *c.decision.regret;
     return fmt::format(
-        "That costs {} over the best measured ({}), {} in 95 % of cases: the choice {}.",
+        "The choice costs {} over the best measured ({}), {} in 95 % of cases: it {}.",
         percent_text(c.regret),
         c.fastest == c.chosen                     ? std::string("which it is")
         : c.points[c.fastest].measured.is_default ? std::string(standard_name(c))
