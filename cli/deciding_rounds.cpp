@@ -11,6 +11,7 @@
 #include "calibrate/fit/calibration.h"
 #include "cli/measured_files.h"
 #include "cli/prediction.h"
+#include "cli/ranks/measure_rank.h"
 #include "cli/ranks/time_plan.h"
 #include "cli/sharded_settings.h"
 #include "cli/shell/files.h"
@@ -41,17 +42,6 @@ std::vector<std::size_t> defaults_among(const std::vector<Item>& items, const Sc
         }
     }
     return defaults;
-}
-
-// The item of a record, which does not say the PyTorch version.
-Item item_of(const StepRecord& step, const Scenario& scenario) {
-    Item item{.protocol = Protocol::step,
-              .cap = step.is_default || step.sharding ? Cap() : Cap(step.cap),
-              .sharding = step.sharding};
-    if (item.sharding && scenario.sharding) {
-        item.sharding->reduces_in_own_dtype = scenario.sharding->reduces_in_own_dtype;
-    }
-    return item;
 }
 
 // Rank 0's knowledge and decisions.
