@@ -148,16 +148,17 @@ std::vector<Picture> pictures_in(const std::string& folder, const Scenario& scen
 
 // Finds before measuring whether something will be missing afterwards.
 void check_enough(const MeasureOptions& options) {
-    const auto count = [&](auto... protocols) {
-        return std::ranges::count_if(
-            options.items, [&](const Item& item) { return ((item.protocol == protocols) || ...); });
+    const auto count = [&](Protocol protocol) {
+        return std::ranges::count(options.items, protocol, &Item::protocol);
     };
-    const bool shards = options.scenario.sharding.has_value();
     if (options.scenario.group.ranks < 2) {
         throw UsageError{"validate: expected at least 2 ranks, as one has nobody to talk to"};
     }
-    if ((shards ? count(Protocol::all_gather, Protocol::reduce_scatter)
-                : count(Protocol::all_reduce)) < 2) {
+    const bool shards = options.scenario.sharding.has_value();
+    const auto sizes = shards
+                           ? std::max(count(Protocol::all_gather), count(Protocol::reduce_scatter))
+                           : count(Protocol::all_reduce);
+    if (sizes < 2) {
         throw UsageError{
             fmt::format("validate: expected {} of at least two sizes among what is measured",
                         shards ? "all-gathers or reduce-scatters" : "all-reduces")};

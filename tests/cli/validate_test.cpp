@@ -273,6 +273,11 @@ TEST_CASE("a step that shards is validated as any other, with settings in place 
             run(bucketwise_words("validate", words + Words{"--time", "2s", "--resume"})));
         CHECK_THAT(text_of_file(own.file("v/measurements.jsonl")), StartsWith(measured));
     }
+    SECTION("not from collectives of one size") {
+        check_refused(bucketwise_words("validate", {own.file("scenario.json"), "-o", own.file("v"),
+                                                    "--bytes", "4KiB"}),
+                      "expected all-gathers or reduce-scatters of at least two sizes");
+    }
     SECTION("with replicas, and with stage 3") {
         for (const auto& [strategy, options] : std::map<std::string, Words>{
                  {"hsdp",
