@@ -98,8 +98,7 @@ Outputs from_measurements(const CalibrateOptions& options) {
     const std::vector<std::string>& files = options.measurements;
     const std::string& captured = options.captured;
     const std::vector<MeasuredRun> runs = read_runs(files);
-    const std::optional<MeasuredScenario> measured =
-        measured_scenario(runs.front(), StrategyKinds::all);
+    const std::optional<MeasuredScenario> measured = measured_scenario(runs.front());
     const Calibration calibration = calibrate(
         runs, measured ? std::optional(measured->scenario) : std::nullopt, options.processors);
     if (options.scenario_output && !calibration.compute && captured.empty()) {

@@ -7,7 +7,6 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "calibrate/comparison/sharded_comparison.h"
 #include "calibrate/comparison/step_comparison.h"
 #include "calibrate/fit/calibration.h"
 #include "cli/commands.h"
@@ -64,51 +63,26 @@ Scenario scenario_to_compare(Json document, const std::string& file, const Measu
     return parse_scenario(timed, file, read_text_file, StrategyKinds::all);
 }
 
-constexpr const char* no_compute_records =
-    "the measurements hold no compute records: computing is the scenario's device's";
-
-// The two comparisons differ in type alone.
-template <typename Comparison>
-std::vector<OutputText> json_output(const CompareOptions& options, const Scenario& scenario,
-                                    Comparison& comparison) {
-    if (knows_only_its_device(scenario)) {
-        comparison.notes.emplace_back(
-            "the measurements hold no compute records: computing is the scenario's device's");
-    }
-    return options.output
-               ? std::vector<OutputText>{{*options.output, json_text(to_json(comparison))}}
-               : std::vector<OutputText>{};
-}
-
-int compare_sharded(const CompareOptions& options, const Scenario& scenario,
-                    const MeasuredRun& run) {
-    if (options.trace || options.details) {
-        throw UsageError{fmt::format("--{}: expected a strategy with buckets, got {}",
-                                     options.trace ? "trace" : "details",
-                                     name_of(scenario.sharding->strategy))};
-    }
-    ShardedComparison comparison = compare_settings(scenario, run);
-    const std::vector<OutputText> outputs = json_output(options, scenario, comparison);
-    write_outputs(outputs, comparison_report(comparison));
-    return exit_done;
-}
-
 int run_compare(const CompareOptions& options) {
     check_one_printed("compare", "--output and --trace", options.output, options.trace);
     const Json document = read_simulated_document(options.scenario, options.file);
     const MeasuredRun run = read_runs({options.measurements}).front();
     const Scenario scenario = scenario_to_compare(document, options.file, run);
-    if (scenario.sharding) {
-        return compare_sharded(options, scenario, run);
+    const StepInput input = compared_input(scenario, run);
+    Comparison comparison =
+        compare_steps(scenario, run, predict_with_progress(scenario, input, {}, {}).prediction);
+    if (knows_only_its_device(scenario)) {
+        comparison.notes.emplace_back(
+            "the measurements hold no compute records: computing is the scenario's device's");
     }
-    const Prediction prediction =
-        predict_with_progress(scenario, step_input(scenario), {}, {}).prediction;
-    Comparison comparison = compare_steps(scenario, run, prediction);
-    std::vector<OutputText> outputs = json_output(options, scenario, comparison);
+    std::vector<OutputText> outputs;
+    if (options.output) {
+        outputs.push_back({*options.output, json_text(to_json(comparison))});
+    }
     if (options.trace) {
-        const MeasuredCap& chosen = comparison.points[comparison.chosen].measured;
+        const MeasuredSetting& chosen = comparison.points[comparison.chosen].measured;
         outputs.push_back(
-            {*options.trace, step_trace_beside(scenario, step_input(scenario), chosen.asked_cap(),
+            {*options.trace, step_trace_beside(scenario, input, chosen.asked_cap(), chosen.sharding,
                                                measured_process(comparison))});
     }
     write_outputs(outputs, comparison_report(comparison, options.details));
@@ -124,10 +98,10 @@ CommandHelp compare_help() {
                 {{"measurements", "file of bucketwise measure", o->measurements},
                  {"output,o", "file to write the comparison to, as JSON", o->output},
                  {"trace",
-                  "write the step at the chosen cap, predicted beside measured, for "
+                  "write the step at the chosen setting, predicted beside measured, for "
                   "ui.perfetto.dev",
                   o->trace},
-                 {"details", "print every cap, the sources of the error, and what would help",
+                 {"details", "print every setting, the sources of the error, and what would help",
                   o->details}},
                 simulated_rows(o->scenario)),
             .text = compare_examples,

@@ -7,9 +7,13 @@
 
 #include "calibrate/comparison/decision.h"
 #include "calibrate/comparison/paired_steps.h"
+#include "calibrate/comparison/setting_steps.h"
 #include "calibrate/fit/calibration.h"
 #include "cli/measured_files.h"
+#include "cli/prediction.h"
+#include "cli/ranks/measure_rank.h"
 #include "cli/ranks/time_plan.h"
+#include "cli/sharded_settings.h"
 #include "cli/shell/files.h"
 #include "sim/base/error.h"
 #include "sim/scenario/scenario.h"
@@ -29,10 +33,11 @@ std::vector<std::size_t> steps_among(const std::vector<Item>& items) {
     return steps;
 }
 
-std::vector<std::size_t> defaults_among(const std::vector<Item>& items) {
+// Steps with the default cap, or with the scenario's own sharding.
+std::vector<std::size_t> defaults_among(const std::vector<Item>& items, const Scenario& scenario) {
     std::vector<std::size_t> defaults;
     for (const std::size_t step : steps_among(items)) {
-        if (items[step].cap.is_default()) {
+        if (items[step].cap.is_default() && items[step].sharding == scenario.sharding) {
             defaults.push_back(step);
         }
     }
@@ -46,7 +51,7 @@ class DecidingRounds : public RoundDirector {
         : options_(options),
           items_(options.items),
           plan_(options.items, options.time_limit->count(), options.job.order.rounds,
-                defaults_among(options.items)),
+                defaults_among(options.items, options.scenario)),
           evaluator_(options.input, options.scenario.sync),
           resumed_(std::ranges::any_of(earlier, [](const Measurement& record) {
               return !std::holds_alternative<EnvironmentRecord>(record);
@@ -80,7 +85,7 @@ class DecidingRounds : public RoundDirector {
         const MeasuredDecision decision = decide();
         std::vector<std::size_t> wanted;
         for (const std::size_t plan : decision.open) {
-            wanted.push_back(items_of_plan_[plan].front());
+            wanted.push_back(plans_[plan].items.front());
         }
         for (const std::size_t step : plan_.chosen()) {
             constexpr std::int64_t before_any_is_out = 3;
@@ -105,10 +110,10 @@ class DecidingRounds : public RoundDirector {
             return;
         }
         next_round_ = std::max(next_round_, step->round + 1);
-        const Cap cap = step->is_default ? Cap() : Cap(step->cap);
+        const Item measured = item_of(*step, options_.scenario);
         for (const std::size_t item : steps_among(items_)) {
-            if (items_[item].cap == cap && !step->samples_us.empty()) {
-                std::vector<std::optional<double>>& of_plan = step_us_[plan_of_[item]];
+            if (items_[item] == measured && !step->samples_us.empty()) {
+                std::vector<std::optional<double>>& of_plan = plans_[plan_of_[item]].step_us;
                 of_plan.resize(std::max(of_plan.size(), static_cast<std::size_t>(step->round) + 1));
                 of_plan[static_cast<std::size_t>(step->round)] = step->samples_us.front();
             }
@@ -126,55 +131,76 @@ class DecidingRounds : public RoundDirector {
         return order;
     }
 
-    // Caps with one plan are one.
+    // Settings with which ranks do the same have one plan.
+    struct Plan {
+        std::vector<Bytes> buckets = {};
+        std::optional<ShardingRequest> sharding = {};
+        std::vector<std::size_t> items = {};
+        std::vector<std::optional<double>> step_us = {};  // by round
+    };
+
+    // The number of plans, where it is a new one.
+    [[nodiscard]] std::size_t plan_with(const std::vector<Bytes>& buckets,
+                                        const std::optional<ShardingRequest>& sharding) const {
+        const auto same = std::ranges::find_if(plans_, [&](const Plan& plan) {
+            return sharding ? does_the_same(*plan.sharding, *sharding, options_.scenario)
+                            : plan.buckets == buckets;
+        });
+        return static_cast<std::size_t>(same - plans_.begin());
+    }
+
     void add_plan(const Item& item) {
         plan_of_.push_back(no_plan);
         if (item.protocol != Protocol::step) {
             return;
         }
-        std::vector<Bytes> buckets = evaluator_.evaluate(item.cap).bucket_bytes;
-        const auto same = std::ranges::find(buckets_of_plan_, buckets);
-        plan_of_.back() = static_cast<std::size_t>(same - buckets_of_plan_.begin());
-        if (same == buckets_of_plan_.end()) {
-            buckets_of_plan_.push_back(std::move(buckets));
-            items_of_plan_.emplace_back();
-            step_us_.emplace_back();
+        std::vector<Bytes> buckets =
+            item.sharding ? std::vector<Bytes>{} : evaluator_.evaluate(item.cap).bucket_bytes;
+        plan_of_.back() = plan_with(buckets, item.sharding);
+        if (plan_of_.back() == plans_.size()) {
+            plans_.push_back({.buckets = std::move(buckets), .sharding = item.sharding});
         }
-        items_of_plan_[plan_of_.back()].push_back(plan_of_.size() - 1);
+        plans_[plan_of_.back()].items.push_back(plan_of_.size() - 1);
     }
 
     [[nodiscard]] std::int64_t rounds_of(std::size_t plan) const {
-        return std::ranges::count_if(step_us_[plan],
+        return std::ranges::count_if(plans_[plan].step_us,
                                      [](const auto& step) { return step.has_value(); });
     }
 
     // New isolated measurements may change the advice.
     void take_advice(RoundOrder& order) {
         constexpr std::int64_t before_it_is_known = 2;
-        if (items_of_plan_.empty() || plan_.rounds() < before_it_is_known ||
+        if (plans_.empty() || plan_.rounds() < before_it_is_known ||
             !std::exchange(is_advice_new_, false)) {
             return;
         }
         const std::optional<Prediction> prediction = advice_of(records_, options_.output);
-        if (!prediction || prediction->advised().cap.is_none()) {
+        if (!prediction) {
             return;
         }
         const Evaluation& advised = prediction->advised();
-        const auto same = std::ranges::find(buckets_of_plan_, advised.bucket_bytes);
+        Item item{.protocol = Protocol::step, .cap = advised.cap};
+        if (advised.sharded) {
+            item.cap = Cap();
+            item.sharding = advised.sharded->request;
+        } else if (advised.cap.is_none()) {
+            return;
+        }
+        const std::size_t known = plan_with(advised.bucket_bytes, item.sharding);
         const std::vector<std::size_t> chosen = chosen_plans();
-        if (same != buckets_of_plan_.end()) {
-            advised_ = static_cast<std::size_t>(same - buckets_of_plan_.begin());
-            if (std::ranges::find(chosen, *advised_) == chosen.end()) {
-                plan_.choose_too(items_of_plan_[*advised_].front());
+        if (known < plans_.size()) {
+            advised_ = known;
+            if (std::ranges::find(chosen, known) == chosen.end()) {
+                plan_.choose_too(plans_[known].items.front());
             }
             return;
         }
-        // A limit, as an unsure calibration might add every cap.
+        // A limit, as an unsure calibration might add every setting.
         constexpr int most_added = 3;
         if (added_ < most_added) {
             ++added_;
-            const Item item{.protocol = Protocol::step, .cap = advised.cap};
-            order.new_caps.push_back(advised.cap.size().value().count);
+            order.new_steps.push_back(item);
             items_.push_back(item);
             plan_.add_step(item);
             add_plan(item);
@@ -197,15 +223,15 @@ class DecidingRounds : public RoundDirector {
     // The decision's plans are our indices.
     MeasuredDecision decide() {
         const std::vector<std::size_t> plans = chosen_plans();
-        const std::vector<std::size_t> defaults = defaults_among(items_);
+        const std::vector<std::size_t> defaults = defaults_among(items_, options_.scenario);
         std::size_t rounds = 0;
         for (const std::size_t plan : plans) {
-            rounds = std::max(rounds, step_us_[plan].size());
+            rounds = std::max(rounds, plans_[plan].step_us.size());
         }
         if (rounds == 0 || defaults.empty()) {
             return {};
         }
-        auto steps = transformed(plans, [&](std::size_t plan) { return step_us_[plan]; });
+        auto steps = transformed(plans, [&](std::size_t plan) { return plans_[plan].step_us; });
         for (auto& of_plan : steps) {
             of_plan.resize(rounds);
         }
@@ -217,7 +243,7 @@ class DecidingRounds : public RoundDirector {
         MeasuredDecision decision = judge_decision(PairedSteps(steps), advised, standard);
         std::set<std::size_t> essential(defaults.begin(), defaults.end());
         for (const std::size_t place : {advised, decision.best}) {
-            essential.insert(items_of_plan_[plans[place]].front());
+            essential.insert(plans_[plans[place]].items.front());
         }
         plan_.set_essential({essential.begin(), essential.end()});
         decision.best = plans[decision.best];
@@ -239,10 +265,8 @@ class DecidingRounds : public RoundDirector {
     bool is_advice_new_ = false;
     std::int64_t next_round_ = 0;
     std::vector<std::size_t> plan_of_;  // by item
-    std::vector<std::vector<Bytes>> buckets_of_plan_;
-    std::vector<std::vector<std::size_t>> items_of_plan_;
-    std::vector<std::vector<std::optional<double>>> step_us_;  // [plan][round]
-    std::optional<std::size_t> advised_;                       // plan
+    std::vector<Plan> plans_;
+    std::optional<std::size_t> advised_;  // plan
     int added_ = 0;
 };
 
@@ -265,9 +289,10 @@ std::optional<Prediction> advice_of(const std::vector<Measurement>& records,
         if (!calibration.compute) {
             return std::nullopt;
         }
-        const Scenario scenario = parse_scenario(
-            calibrated_scenario(measured->document, calibration), file, read_text_file);
-        return predict(step_input(scenario), scenario.sync, {}, [](double) {});
+        const Scenario scenario =
+            parse_scenario(calibrated_scenario(measured->document, calibration), file,
+                           read_text_file, StrategyKinds::all);
+        return predict_any(scenario, compared_input(scenario, run), {}, [](double) {});
     } catch (const InputError&) {
         return std::nullopt;  // too little was measured yet
     }

@@ -1,5 +1,5 @@
 // The rounds of a run with a limit of time: times of items say what fits, a calibration of the
-// records says which cap to judge, and further rounds go to undecided caps.
+// records says which setting to judge, and further rounds go to undecided settings.
 #pragma once
 
 #include <memory>

@@ -126,12 +126,9 @@ int import_traces(const TraceOptions& options, const std::string& words, FileKin
     std::vector<OutputText> outputs{{options.output, json_text(imported.scenario)}};
     if (!options.trace.empty()) {
         const TraceProcess traced = traced_process(imported);
-        outputs.push_back(
-            {options.trace,
-             imported.sharding
-                 ? sharded_trace("predicted: " + scenario.name, sharded_input(scenario), {traced})
-                 : step_trace_beside(scenario, step_input(scenario), scenario.sync.bucket_cap,
-                                     traced)});
+        outputs.push_back({options.trace,
+                           step_trace_beside(scenario, simulated_input(scenario),
+                                             scenario.sync.bucket_cap, scenario.sharding, traced)});
     }
     const TraceAdvice advice = advise(imported, scenario, replayed);
     text += fmt::format("{}{}\n\n{}\n\n{}{}{}", text.empty() ? "" : "\n",

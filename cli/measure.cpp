@@ -92,8 +92,8 @@ CommandHelp measure_help() {
     return {.usage = {"bucketwise measure SCENARIO -o FILE [OPTIONS]"},
             .options = measuring_options(
                 *o, "file to append measurements to, one JSON object per line",
-                "how long to measure, such as 2min; every round goes to the caps between which "
-                "nothing is decided yet; instead of --rounds"),
+                "how long to measure, such as 2min; every round goes to the settings between "
+                "which nothing is decided yet; instead of --rounds"),
             .text = measure_text,
             .arguments = scenarios(),
             .positional = {.value = o->file},

@@ -45,9 +45,9 @@ std::vector<OptionText> measuring_rows(MeasureRequest& o, const char* output_tex
          automatic},
         {"sharding",
          "settings of a sharded step to measure beside the scenario's: layers per group, such as "
-         "1,2,all; /keep behind one: parameters stay after forward; auto: 1, 2, 4 and so on, and "
-         "all. For zero3: elements to prefetch, such as 0,1000000,all; auto: none, a quarter of "
-         "all, and all",
+         "1,2,all; /keep behind one: parameters stay after forward; auto: 1, 2, 4 and so on, all, "
+         "1/keep and all/keep. For zero3: elements to prefetch, such as 0,1000000,all; auto: none, "
+         "a quarter of all, and all",
          {o.sharding, [](const std::string& text, const std::string&) { return text; }, "auto"},
          Completions{.names = {"auto", "all"}, .files = false}},
         {"bytes",
@@ -58,7 +58,7 @@ std::vector<OptionText> measuring_rows(MeasureRequest& o, const char* output_tex
         {"protocols",
          "kinds of measurements; default for a sharded step: "
          "allgather,reducescatter,compute,contention,steps, and allreduce for hsdp; on a CPU "
-         "contention only beside asynchronous all-gathers",
+         "contention beside all-gathers only",
          {o.protocols, ListOf{Choice{every<Protocol>}}, "allreduce,compute,contention,steps"},
          some_of(every<Protocol>)},
         {"all-reduce",
@@ -268,7 +268,6 @@ void refuse_options_of_others(const MeasureRequest& request, const Scenario& sce
     }
     const std::string_view strategy = name_of(scenario.sharding->strategy);
     refuse(request.caps.has_value(), "bucket-cap", "a strategy with buckets", strategy);
-    refuse(request.time_s.has_value(), "time", "a strategy with buckets", strategy);
 }
 
 // The messages of a step, measured alone among all ranks.
@@ -310,16 +309,13 @@ class MessagesToMeasure {
     std::map<CollectiveKind, std::set<Bytes>> occurring_;  // in steps that are sharded
 };
 
-// Collectives that disturb computing: on a GPU all, on a CPU all-gathers that do not block.
+// Collectives that disturb computing: on a GPU all, on a CPU all-gathers, which need not block.
 std::vector<CollectiveKind> disturbing(const Scenario& scenario, bool on_host) {
     if (!scenario.sharding) {
         return {CollectiveKind::all_reduce};
     }
-    const bool by_module = scenario.sharding->strategy == ShardedStrategy::zero3;
     if (on_host) {
-        return by_module || scenario.sharding->asynchronous_unshard
-                   ? std::vector{CollectiveKind::all_gather}
-                   : std::vector<CollectiveKind>{};
+        return {CollectiveKind::all_gather};
     }
     std::vector<CollectiveKind> kinds{CollectiveKind::all_gather, CollectiveKind::reduce_scatter};
     if (has_replicas(scenario)) {
@@ -447,9 +443,7 @@ MeasureOptions measure_options(const MeasureRequest& request, const CommandLine&
     } else {
         job.command.insert(job.command.end(), line.arguments.begin(), line.arguments.end());
     }
-    options.scenario =
-        parse_scenario(document, file, read_text_file,
-                       measurements ? StrategyKinds::replicated : StrategyKinds::all);
+    options.scenario = parse_scenario(document, file, read_text_file, StrategyKinds::all);
     job.backend->check_scenario(options.scenario, file);
     options.scenario_text = job.document;
     options.input = replay_input(options.scenario);

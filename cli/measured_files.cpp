@@ -15,14 +15,15 @@ std::vector<MeasuredRun> read_runs(const std::vector<std::string>& files) {
     return runs;
 }
 
-std::optional<MeasuredScenario> measured_scenario(const MeasuredRun& run, StrategyKinds kinds) {
+std::optional<MeasuredScenario> measured_scenario(const MeasuredRun& run) {
     if (!run.environment || run.environment->scenario.empty()) {
         return std::nullopt;
     }
     const std::string place = run.file + ":1: /scenario";
     MeasuredScenario measured{.document = parse_json(run.environment->scenario, place),
                               .scenario = {}};
-    measured.scenario = parse_scenario(measured.document, place, read_text_file, kinds);
+    measured.scenario =
+        parse_scenario(measured.document, place, read_text_file, StrategyKinds::all);
     return measured;
 }
 

@@ -21,7 +21,6 @@ struct MeasuredScenario {
 };
 
 // Nothing where no scenario was replayed. Throws InputError.
-std::optional<MeasuredScenario> measured_scenario(const MeasuredRun& run,
-                                                  StrategyKinds kinds = StrategyKinds::replicated);
+std::optional<MeasuredScenario> measured_scenario(const MeasuredRun& run);
 
 }  // namespace bucketwise

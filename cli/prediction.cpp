@@ -24,8 +24,23 @@ std::string name_of_group(const ShardGroup& group) {
     return group.is_root() ? "root" : fmt::format("{}", fmt::join(group.modules, ", "));
 }
 
+std::string sharded_trace(const std::string& name, const ShardedInput& input,
+                          const std::vector<TraceProcess>& beside) {
+    constexpr std::size_t most_instructions = 1'000'000;
+    const Program program = sharded_program(input);
+    if (program.instructions.size() > most_instructions) {
+        refuse_to_trace();
+    }
+    return perfetto_trace(name, input.step, program, sharded_simulation(input, program), beside,
+                          transformed(make_shard_plan(input).groups, name_of_group));
+}
+
 std::string trace_of(const std::string& name, const Scenario& scenario, const StepInput& input,
-                     Cap cap, const std::vector<TraceProcess>& beside) {
+                     Cap cap, const std::optional<ShardingRequest>& sharding,
+                     const std::vector<TraceProcess>& beside) {
+    if (sharding) {
+        return sharded_trace(name, {input, *sharding}, beside);
+    }
     if (!can_be_traced(input)) {
         refuse_to_trace();
     }
@@ -36,15 +51,18 @@ std::string trace_of(const std::string& name, const Scenario& scenario, const St
 
 }  // namespace
 
+Prediction predict_any(const Scenario& scenario, const StepInput& input,
+                       const std::vector<Bytes>& caps, const Progress& progress) {
+    return scenario.sharding ? predict_sharded(scenario, {input, *scenario.sharding}, progress)
+                             : predict(input, scenario.sync, caps, progress);
+}
+
 AdvisedPrediction predict_with_progress(const Scenario& scenario, const StepInput& input,
                                         const std::vector<Bytes>& caps,
                                         const std::vector<Destination>& destinations) {
     PercentLine line(scenario.sharding ? "simulating groupings" : "simulating bucket plans");
-    const auto progress = [&](double done) { line(done); };
     AdvisedPrediction advised;
-    advised.prediction = scenario.sharding
-                             ? predict_sharded(scenario, {input, *scenario.sharding}, progress)
-                             : predict(input, scenario.sync, caps, progress);
+    advised.prediction = predict_any(scenario, input, caps, [&](double done) { line(done); });
     advised.ends = preset_ends(scenario, input, advised.prediction);
     if (!scenario.sharding || !advised.prediction.best_fits) {
         Misfit misfit = misfit_of(scenario);
@@ -87,26 +105,15 @@ bool can_be_traced(const StepInput& input) {
 
 std::string best_step_trace(const Scenario& scenario, const StepInput& input,
                             const Prediction& prediction) {
-    if (const auto& sharded = prediction.advised().sharded) {
-        return sharded_trace(scenario.name, {input, sharded->request}, {});
-    }
-    return trace_of(scenario.name, scenario, input, prediction.advised().cap, {});
+    const Evaluation& row = prediction.advised();
+    return trace_of(scenario.name, scenario, input, row.cap,
+                    row.sharded ? std::optional(row.sharded->request) : std::nullopt, {});
 }
 
 std::string step_trace_beside(const Scenario& scenario, const StepInput& input, Cap cap,
+                              const std::optional<ShardingRequest>& sharding,
                               const TraceProcess& real) {
-    return trace_of("predicted: " + scenario.name, scenario, input, cap, {real});
-}
-
-std::string sharded_trace(const std::string& name, const ShardedInput& input,
-                          const std::vector<TraceProcess>& beside) {
-    constexpr std::size_t most_instructions = 1'000'000;
-    const Program program = sharded_program(input);
-    if (program.instructions.size() > most_instructions) {
-        refuse_to_trace();
-    }
-    return perfetto_trace(name, input.step, program, sharded_simulation(input, program), beside,
-                          transformed(make_shard_plan(input).groups, name_of_group));
+    return trace_of("predicted: " + scenario.name, scenario, input, cap, sharding, {real});
 }
 
 }  // namespace bucketwise

@@ -25,8 +25,11 @@ struct AdvisedPrediction {
     std::optional<KnobSearch> knobs = {};  // where nothing fits the device
 };
 
-// At `caps`, or, if empty, at one cap for every plan, with settings to type; or with every
-// sharding. A line of progress shows on the terminal where it takes long.
+// With any strategy: at `caps`, or, if empty, at one cap for every plan; or with every sharding.
+Prediction predict_any(const Scenario& scenario, const StepInput& input,
+                       const std::vector<Bytes>& caps, const Progress& progress);
+
+// The same with settings to type. A line of progress shows on the terminal where it takes long.
 AdvisedPrediction predict_with_progress(const Scenario& scenario, const StepInput& input,
                                         const std::vector<Bytes>& caps,
                                         const std::vector<Destination>& destinations);
@@ -48,12 +51,9 @@ bool can_be_traced(const StepInput& input);
 std::string best_step_trace(const Scenario& scenario, const StepInput& input,
                             const Prediction& prediction);
 
-// The step with this cap beside a real one.
+// The step with this cap, or with this sharding, beside a real one.
 std::string step_trace_beside(const Scenario& scenario, const StepInput& input, Cap cap,
+                              const std::optional<ShardingRequest>& sharding,
                               const TraceProcess& real);
-
-// A step that shards, perhaps beside real ones.
-std::string sharded_trace(const std::string& name, const ShardedInput& input,
-                          const std::vector<TraceProcess>& beside);
 
 }  // namespace bucketwise

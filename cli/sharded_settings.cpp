@@ -28,6 +28,11 @@ std::vector<ShardingRequest> automatic(const ShardingRequest& own, std::int64_t 
         requests.push_back(with_layers(own, layers));
     }
     requests.push_back(with_layers(own, blocks));
+    for (const std::int64_t layers : {std::int64_t{1}, blocks}) {
+        ShardingRequest& kept = requests.emplace_back(with_layers(own, layers));
+        kept.reshard_after_forward = false;
+        kept.reshard_ranks.reset();
+    }
     return requests;
 }
 
@@ -46,16 +51,6 @@ ShardingRequest typed_setting(const std::string& text, const ShardingRequest& ow
     request.reshard_after_forward = !keeps;
     request.reshard_ranks.reset();
     return request;
-}
-
-// Whether ranks do the same with both.
-bool does_the_same(const ShardingRequest& a, const ShardingRequest& b, const Scenario& scenario) {
-    const auto replay = [&](const ShardingRequest& request) {
-        return sharded_replay(sharded_replay_input(scenario, request, true));
-    };
-    const ReplayedStep of_a = replay(a);
-    const ReplayedStep of_b = replay(b);
-    return of_a.program == of_b.program && of_a.moves == of_b.moves;
 }
 
 // For zero3: elements to prefetch.
@@ -90,6 +85,15 @@ std::vector<ShardingRequest> other_settings(const std::string& text, const Shard
 }
 
 }  // namespace
+
+bool does_the_same(const ShardingRequest& a, const ShardingRequest& b, const Scenario& scenario) {
+    const auto replay = [&](const ShardingRequest& request) {
+        return sharded_replay(sharded_replay_input(scenario, request, true));
+    };
+    const ReplayedStep of_a = replay(a);
+    const ReplayedStep of_b = replay(b);
+    return of_a.program == of_b.program && of_a.moves == of_b.moves;
+}
 
 std::vector<ShardingRequest> settings_to_measure(const std::string& text, const Scenario& scenario,
                                                  const Workload& workload) {

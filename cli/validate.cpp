@@ -37,7 +37,7 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view validate_text = R"(
 Runs the scenario on real ranks, fits link and computing to isolated measurements, predicts the step
-at every measured cap, and reports the error and its causes. Steps are compared with, never fitted
+at every measured setting, and reports the error and its causes. Steps are compared with, never fitted
 to. The folder then holds
 
   report.html, report.md       to read and to send on
@@ -49,17 +49,26 @@ to. The folder then holds
 examples:
   bucketwise validate scenarios/transformer_small.json -o validation
   bucketwise validate scenarios/transformer_small.json --ranks 2 --link-rate 1gbit -o at_1gbit
+  bucketwise validate scenarios/transformer_small_fsdp.json --link-rate 1gbit -o fsdp
   bucketwise validate scenarios/transformer_small.json -o validation --resume
 )";
 
 constexpr const char* measurements_name = "measurements.jsonl";
 
-std::vector<Picture> pictures() {
-    return {{"step_time", "Step time over bucket cap, predicted and measured", ""},
-            {"accuracy", "How far the prediction is off at each cap", ""},
+std::vector<Picture> pictures(const Scenario& scenario) {
+    const bool shards = scenario.sharding.has_value();
+    const std::string setting = shards ? "setting" : "cap";
+    return {{"step_time",
+             fmt::format("Step time {}, predicted and measured",
+                         shards ? "of each setting" : "over bucket cap"),
+             ""},
+            {"accuracy", "How far the prediction is off at each " + setting, ""},
             {"timeline", "One step, predicted and measured", ""},
-            {"error_causes", "The error at each cap, by cause", ""},
-            {"link_fit", "All-reduce time over message size, measured and fitted", ""}};
+            {"error_causes", fmt::format("The error at each {}, by cause", setting), ""},
+            {"link_fit",
+             fmt::format("{} time over message size, measured and fitted",
+                         shards ? "Collective" : "All-reduce"),
+             ""}};
 }
 
 // Refuses to overwrite inputs before anything is measured.
@@ -69,7 +78,7 @@ void check_outputs(const std::string& folder) {
                              "comparison.json", "trace.json", "report.md", "report.html"}) {
         outputs.push_back(fmt::format("{}/{}", folder, name));
     }
-    for (const Picture& picture : pictures()) {
+    for (const Picture& picture : pictures({})) {
         for (const char* ending : {"svg", "png"}) {
             outputs.push_back(fmt::format("{}/{}.{}", folder, picture.name, ending));
         }
@@ -125,8 +134,8 @@ class NewFolder {
     bool is_new_;
 };
 
-std::vector<Picture> pictures_in(const std::string& folder) {
-    std::vector<Picture> drawn = pictures();
+std::vector<Picture> pictures_in(const std::string& folder, const Scenario& scenario) {
+    std::vector<Picture> drawn = pictures(scenario);
     std::error_code ignored;
     for (Picture& picture : drawn) {
         const std::string file = fmt::format("{}/{}.svg", folder, picture.name);
@@ -140,15 +149,19 @@ std::vector<Picture> pictures_in(const std::string& folder) {
 // Finds before measuring whether something will be missing afterwards.
 void check_enough(const MeasureOptions& options) {
     const auto count = [&](Protocol protocol) {
-        return std::count_if(options.items.begin(), options.items.end(),
-                             [&](const Item& item) { return item.protocol == protocol; });
+        return std::ranges::count(options.items, protocol, &Item::protocol);
     };
     if (options.scenario.group.ranks < 2) {
         throw UsageError{"validate: expected at least 2 ranks, as one has nobody to talk to"};
     }
-    if (count(Protocol::all_reduce) < 2) {
+    const bool shards = options.scenario.sharding.has_value();
+    const auto sizes = shards
+                           ? std::max(count(Protocol::all_gather), count(Protocol::reduce_scatter))
+                           : count(Protocol::all_reduce);
+    if (sizes < 2) {
         throw UsageError{
-            "validate: expected all-reduces of at least two sizes among what is measured"};
+            fmt::format("validate: expected {} of at least two sizes among what is measured",
+                        shards ? "all-gathers or reduce-scatters" : "all-reduces")};
     }
     if (count(Protocol::compute) == 0 || count(Protocol::step) == 0) {
         throw UsageError{"validate: expected compute and steps among what is measured"};
@@ -193,8 +206,9 @@ int conclude(const std::string& folder, const std::string& interrupted) {
     write("scenario.json", json_text(calibrated));
     write("fit.json", json_text(fit_json(report.calibration)));
 
-    const Scenario scenario = parse_scenario(calibrated, path("scenario.json"), read_text_file);
-    const StepInput input = step_input(scenario);
+    const Scenario scenario =
+        parse_scenario(calibrated, path("scenario.json"), read_text_file, StrategyKinds::all);
+    const StepInput input = compared_input(scenario, run);
     const auto [prediction, settings, ends, knobs] =
         predict_with_progress(scenario, input, {}, usual_destinations(scenario.sync));
     report.prediction = text_report(scenario, prediction, settings, ends, Detail::full);
@@ -206,19 +220,19 @@ int conclude(const std::string& folder, const std::string& interrupted) {
     }
     write("comparison.json", json_text(to_json(report.comparison)));
     if (can_be_traced(input)) {
-        const MeasuredCap& chosen = report.comparison.points[report.comparison.chosen].measured;
-        write("trace.json", step_trace_beside(scenario, input, chosen.asked_cap(),
+        const MeasuredSetting& chosen = report.comparison.points[report.comparison.chosen].measured;
+        write("trace.json", step_trace_beside(scenario, input, chosen.asked_cap(), chosen.sharding,
                                               measured_process(report.comparison)));
     }
     const auto why_not = draw_plots(folder);
-    report.pictures = pictures_in(folder);
+    report.pictures = pictures_in(folder, scenario);
     if (why_not) {
         const bool has_older = std::ranges::any_of(
             report.pictures, [](const Picture& picture) { return !picture.svg.empty(); });
         report.comparison.notes.push_back(
             "there are no pictures: " + *why_not +
             (has_older ? "; those in the folder are of an earlier run" : ""));
-        report.pictures = pictures();
+        report.pictures = pictures(scenario);
     }
     report.commands = {report.comparison.command};
     report.commands.insert(report.commands.end(), repeating.begin(), repeating.end());
@@ -261,9 +275,9 @@ CommandHelp validate_help() {
     return {.usage = {"bucketwise validate SCENARIO -o FOLDER [OPTIONS]"},
             .options = measuring_options(
                 *o, "folder for all files; made if it is missing, and empty unless --resume",
-                "how long the validation takes, such as 2min; every round goes to the caps between "
-                "which "
-                "nothing is decided yet, and it ends early once all is; default: 3min, unless "
+                "how long the validation takes, such as 2min; every round goes to the settings "
+                "between which nothing is decided yet, and it ends early once all is; default: "
+                "3min, unless "
                 "--rounds is given"),
             .text = validate_text,
             .arguments = scenarios(),

@@ -24,7 +24,7 @@ std::string report_title(const Comparison& c) {
 }
 
 std::string subject_line(const Comparison& c) {
-    return fmt::format("{}: {}, {}. {}", c.scenario, name_of(c.strategy), counted(c.ranks, "rank"),
+    return fmt::format("{}: {}, {}. {}", c.scenario, strategy_name(c), counted(c.ranks, "rank"),
                        c.machine);
 }
 
@@ -39,26 +39,26 @@ struct KeyNumber {
 KeyNumber saves(const Comparison& c) {
     KeyNumber number{.name = "saves", .value = "nothing", .detail = ""};
     if (!has_decision(c)) {
-        number.detail = "there are no caps to choose from";
+        number.detail = fmt::format("there are no {}s to choose from", setting_word(c));
         return number;
     }
-    const std::string standard = cap_text(c.points[*c.default_cap].measured.cap);
-    if (c.chosen == *c.default_cap) {
-        number.detail = fmt::format("keep the default of {}: it is what is advised", standard);
+    const std::string standard =
+        fmt::format("{}{}", c.sharded ? "the scenario's setting, " : "the default of ",
+                    setting_name(c.points[*c.default_point].measured));
+    if (c.chosen == *c.default_point) {
+        number.detail = fmt::format("keep {}: it is what is advised", standard);
         return number;
     }
     const double middle =
         faster_by(c.decision.gain ? c.decision.gain->middle : c.gain_over_default);
     number.value = middle > 0 ? percent_text(middle) : "nothing";
-    const std::string caps =
-        fmt::format("{} instead of the default of {}",
-                    rounded_cap_text(c.points[c.chosen].measured.cap), standard);
+    const std::string settings = fmt::format("{} instead of {}", point_name(c, c.chosen), standard);
     if (!c.decision.gain) {
-        number.detail = fmt::format("{}; too few steps to say between what", caps);
+        number.detail = fmt::format("{}; too few steps to say between what", settings);
         return number;
     }
     const SlowerBy& gain = *c.decision.gain;
-    number.detail = fmt::format("{}; {} in 95 % of cases{}", caps,
+    number.detail = fmt::format("{}; {} in 95 % of cases{}", settings,
                                 percent_range_text(faster_by(gain.low), faster_by(gain.high)),
                                 gain.low <= 0 && gain.high >= 0 ? ", so perhaps nothing" : "");
     return number;
@@ -73,8 +73,8 @@ KeyNumber error_number(const Comparison& c) {
     return {.name = "error",
             .value = percent_text(c.mape),
             .detail = fmt::format("on average over {}, {} at most; {}",
-                                  counted(std::ssize(c.points), "cap"), percent_text(c.max_error),
-                                  judged),
+                                  counted(std::ssize(c.points), std::string(setting_word(c))),
+                                  percent_text(c.max_error), judged),
             .state = name_of(verdict)};
 }
 
@@ -114,20 +114,23 @@ std::string signed_text(double value) {
     return std::abs(value) < shown ? "0.0" : fmt::format("{:+.1f}", value);
 }
 
-std::string cap_and_default(const Comparison& c, std::size_t point) {
-    const MeasuredCap& measured = c.points[point].measured;
-    return measured.is_default ? cap_text(measured.cap) + ", default"
-                               : rounded_cap_text(measured.cap);
+std::string name_and_default(const Comparison& c, std::size_t point) {
+    const MeasuredSetting& measured = c.points[point].measured;
+    return measured.is_default && !c.sharded ? setting_name(measured) + ", default"
+                                             : point_name(c, point);
+}
+
+std::string setting_heading(const Comparison& c) {
+    return c.sharded ? "setting" : "bucket cap";
 }
 
 TextTable steps_table(const Comparison& c, const std::vector<std::size_t>& points) {
-    TextTable table{.header = {"bucket cap", "buckets", "predicted, ms", "measured, ms",
-                               "95 % interval", "error", ""},
+    TextTable table{.header = {setting_heading(c), c.sharded ? "sent" : "buckets", "predicted, ms",
+                               "measured, ms", "95 % interval", "error", ""},
                     .rows = {}};
     for (const std::size_t i : points) {
-        const CapComparison& point = c.points[i];
-        table.rows.push_back({cap_and_default(c, i),
-                              fmt::format("{}", point.measured.bucket_bytes.size()),
+        const SettingComparison& point = c.points[i];
+        table.rows.push_back({name_and_default(c, i), fmt::format("{}", point.measured.messages()),
                               three_digits(point.predicted_ms), three_digits(point.measured_ms),
                               measured_interval_text(point),
                               signed_text(100 * point.error()) + " %", marks_of(c, i)});
@@ -142,13 +145,13 @@ std::vector<std::size_t> all_points(const Comparison& c) {
 }
 
 TextTable causes_table(const Comparison& c) {
-    TextTable table{.header = {"bucket cap", "measured − predicted, ms"}, .rows = {}};
+    TextTable table{.header = {setting_heading(c), "measured − predicted, ms"}, .rows = {}};
     for (const Cause& cause : c.points.front().attribution.causes) {
         table.header.emplace_back(cause.name);
     }
     for (std::size_t i = 0; i < c.points.size(); ++i) {
-        const CapComparison& point = c.points[i];
-        Cells row{cap_and_default(c, i), signed_text(point.measured_ms - point.predicted_ms)};
+        const SettingComparison& point = c.points[i];
+        Cells row{name_and_default(c, i), signed_text(point.measured_ms - point.predicted_ms)};
         for (const Cause& cause : point.attribution.causes) {
             row.push_back(signed_text(cause.ms));
         }
@@ -163,19 +166,20 @@ TextTable what_if_table(const Comparison& c) {
         table.rows.push_back(
             {what.change, three_digits(what.step_ms),
              signed_text(100 * (what.step_ms / c.what_if.front().step_ms - 1)) + " %",
-             rounded_cap_text(what.cap)});
+             c.sharded ? point_name(c, what.point)
+                       : rounded_cap_text(c.points[what.point].measured.cap)});
     }
     return table;
 }
 
 std::string bucket_sentence(const Comparison& c) {
-    const CapComparison& chosen = c.points[c.chosen];
+    const SettingComparison& chosen = c.points[c.chosen];
     const auto& bucket = chosen.attribution.bucket;
     return bucket
                ? fmt::format(
                      "At {}, bucket {} of {} deviates most from its prediction: {:.1f} ms "
                      "instead of {:.1f} ms.",
-                     cap_text(chosen.measured.cap), bucket->index + 1,
+                     setting_name(chosen.measured), bucket->index + 1,
                      chosen.measured.bucket_bytes.size(), bucket->measured_ms, bucket->predicted_ms)
                : "";
 }
@@ -230,17 +234,19 @@ std::string sections(const ValidationReport& report, const Form& form) {
     const std::string timeline = picture_of(report, form, "timeline");
     return grounds(report, form) +
            form.section(
-               "Every cap that was measured",
+               fmt::format("Every {} that was measured", setting_word(c)),
                picture_of(report, form, "accuracy") + form.table(steps_table(c, all_points(c)))) +
            (timeline.empty() ? "" : form.section("One step, predicted and measured", timeline)) +
            causes(report, form) +
            form.section("What would help",
-                        form.paragraph("Predicted, each at its own best of these caps.") +
+                        form.paragraph(fmt::format("Predicted, each at its own best of these {}s.",
+                                                   setting_word(c))) +
                             form.table(what_if_table(c))) +
            form.section("The link and the machine",
                         picture_of(report, form, "link_fit") +
                             form.preformatted(calibration_report(report.calibration))) +
-           form.section("The prediction for every cap", form.preformatted(report.prediction)) +
+           form.section(fmt::format("The prediction for every {}", setting_word(c)),
+                        form.preformatted(report.prediction)) +
            form.section("The commands that give this again",
                         form.preformatted(fmt::format("{}\n", fmt::join(report.commands, "\n"))));
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draws what `bucketwise validate` found: step time by cap, accuracy, one step, the link, the error's causes.
+"""Draws what `bucketwise validate` found: step time by setting, accuracy, one step, the link, the error's causes.
 
 usage: plot.py FOLDER
 
@@ -11,6 +11,7 @@ import io
 import json
 import math
 import os
+import re
 import secrets
 import signal
 import stat
@@ -82,12 +83,17 @@ def cap_axis(axes, caps, moved=None):
     axes.xaxis.set_minor_locator(NullLocator())
 
 
-def legend_below(axes, below=0.15, columns=3):
-    """Where it covers no data; what is drawn several times under one name is in it once."""
+def legend_once(axes, **where):
+    """Each name once, however often it was drawn."""
     handles, labels = axes.get_legend_handles_labels()
     by_label = dict(zip(labels, handles))
-    axes.legend(by_label.values(), by_label.keys(), fontsize=9, ncols=columns, loc="upper left",
-                bbox_to_anchor=(-0.02, -below), columnspacing=1.2, handlelength=1.4)
+    axes.legend(by_label.values(), by_label.keys(), fontsize=9, **where)
+
+
+def legend_below(axes, below=0.15, columns=3):
+    """Where it covers no data."""
+    legend_once(axes, ncols=columns, loc="upper left", bbox_to_anchor=(-0.02, -below), columnspacing=1.2,
+                handlelength=1.4)
 
 
 def drawn_caps(points):
@@ -107,36 +113,43 @@ def places_of(points):
             (beside if p["is_default"] and p["bucket_cap_mib"] in named else 1) for p in points], moved
 
 
+def is_sharded(comparison):
+    """Points are settings of sharding, with names instead of caps."""
+    return "sharded" in comparison
+
+
 def advised_index(comparison):
-    """Returns the index of the advised cap, or nothing without a decision."""
+    """Returns the index of the advised setting, or nothing without a decision."""
     if comparison["verdict"]["decision"] is None:
         return None
-    wanted = comparison["predicted_best_mib"], comparison["predicted_best_is_default"]
-    return next((i for i, p in enumerate(comparison["points"])
-                 if (p["bucket_cap_mib"], p["is_default"]) == wanted), None)
+    key, best = ("sharding", "predicted_best") if is_sharded(comparison) else ("bucket_cap_mib", "predicted_best_mib")
+    wanted = comparison[best], comparison["predicted_best_is_default"]
+    return next((i for i, p in enumerate(comparison["points"]) if (p[key], p["is_default"]) == wanted), None)
 
 
 def default_index(comparison):
     return next((i for i, p in enumerate(comparison["points"]) if p["is_default"]), None)
 
 
-def mark_caps(axes, comparison, places):
-    """The advised cap and the default, each with its name above the data; returns how many lines names take."""
+def mark_settings(axes, comparison, places):
+    """The advised setting and the default, each with its name above the data; returns how many lines names take."""
     advised, default = advised_index(comparison), default_index(comparison)
+    own = "yours" if is_sharded(comparison) else "default"
     marks = []
     if advised is not None:
-        marks.append((advised, "default and advised" if advised == default else "advised", BLUE))
+        marks.append((advised, f"{own} and advised" if advised == default else "advised", BLUE))
     if default is not None and default != advised:
-        marks.append((default, "default", DARK_PURPLE))
-    low, high = math.log(min(places)), math.log(max(places))
-    along = [(math.log(places[i]) - low) / (high - low) if high > low else 0.5 for i, _, _ in marks]
+        marks.append((default, own, DARK_PURPLE))
+    where = places if is_sharded(comparison) else [math.log(place) for place in places]
+    low, high = min(where), max(where)
+    along = [(where[i] - low) / (high - low) if high > low else 0.5 for i, _, _ in marks]
     stacked = len(marks) == 2 and abs(along[0] - along[1]) < 0.6
     for line, ((i, name, color), at) in enumerate(zip(marks, along)):
         side = "left" if at < 0.3 else "right" if at > 0.7 else "center"  # names near an end lean inwards
         axes.axvline(places[i], color=color, linewidth=1, linestyle=(0, (4, 3)), zorder=0.9)
-        axes.annotate(f"{name}: {cap_text(comparison['points'][i]['bucket_cap_mib'])} MiB", (places[i], 1),
-                      xycoords=axes.get_xaxis_transform(), xytext=(0, 4 + 14 * line * stacked),
-                      textcoords="offset points", ha=side, va="bottom", color=color, fontsize=9.5, fontweight="bold")
+        setting = "" if is_sharded(comparison) else f": {cap_text(comparison['points'][i]['bucket_cap_mib'])} MiB"
+        axes.annotate(name + setting, (places[i], 1), xycoords=axes.get_xaxis_transform(),
+                      xytext=(0, 4 + 14 * line * stacked), textcoords="offset points", ha=side, va="bottom", color=color, fontsize=9.5, fontweight="bold")
     return 2 if stacked else len(marks[:1])
 
 
@@ -151,37 +164,63 @@ def draw_predicted(axes, points, xs, color, label):
     axes.plot([xs[i] for i in order], [p["predicted_step_ms"] for p in ordered], color=color, marker=".", label=label)
 
 
-def draw_predicted_default(axes, point, x):
+def draw_predicted_alone(axes, point, x, color, label, band=None):
+    """A point that no line leads to; `band` names its interval."""
     if "predicted_interval_ms" in point:
         low, high = point["predicted_interval_ms"]
-        axes.plot([x, x], [low, high], color=PURPLE, alpha=0.22, linewidth=8, solid_capstyle="butt")
-    axes.plot([x], [point["predicted_step_ms"]], color=PURPLE, marker="_", markersize=14, markeredgewidth=2,
-              linestyle="none", label="predicted, default")
+        axes.plot([x, x], [low, high], color=color, alpha=0.22, linewidth=8, solid_capstyle="butt", label=band)
+    axes.plot([x], [point["predicted_step_ms"]], color=color, marker="_", markersize=14, markeredgewidth=2,
+              linestyle="none", label=label)
+
+
+def setting_axis(axes, comparison):
+    """A place for each setting, and its name."""
+    points = comparison["points"]
+    axes.set_xticks(range(len(points)), [setting_label(comparison, p) for p in points], rotation=45, ha="right",
+                    rotation_mode="anchor", fontsize=9)
+    axes.set_xlim(-0.6, len(points) - 0.4)
+    axes.grid(axis="x", visible=False)
 
 
 def draw_step_time(comparison, axes):
     points = comparison["points"]
-    places, moved = places_of(points)
+    sharded = is_sharded(comparison)
+    places, moved = (list(range(len(points))), None) if sharded else places_of(points)
     advised, default = advised_index(comparison), default_index(comparison)
     plotted = [i for i in range(len(points)) if i != default]
-    if plotted:
+    if sharded:
+        for i in plotted:
+            draw_predicted_alone(axes, points[i], places[i], BLUE, "predicted", "95 % of predicted steps")
+    elif plotted:
         draw_predicted(axes, [points[i] for i in plotted], [places[i] for i in plotted], BLUE, "predicted")
+    own, setting = ("yours", "setting") if sharded else ("default", "cap")
     if default is not None:
-        draw_predicted_default(axes, points[default], places[default])
+        draw_predicted_alone(axes, points[default], places[default], PURPLE, f"predicted, {own}")
     for chosen, color, marker, size, label in (
             ([i for i in plotted if i != advised], VERMILION, "o", 5, "measured median, 95 % interval"),
-            ([] if advised == default else [advised], "black", "D", 7, "measured, advised cap"),
-            ([] if default is None else [default], PURPLE, "s", 7, "measured, default")):
+            ([] if advised == default else [advised], "black", "D", 7, f"measured, advised {setting}"),
+            ([] if default is None else [default], PURPLE, "s", 7, f"measured, {own}")):
         shown = [i for i in chosen if i is not None]
         if shown:
             draw_measured(axes, [points[i] for i in shown], [places[i] for i in shown], color, marker, label, size)
-    lines = mark_caps(axes, comparison, places)
+    lines = mark_settings(axes, comparison, places)
     axes.margins(y=0.1)
-    cap_axis(axes, places, moved)
+    if sharded:
+        setting_axis(axes, comparison)
+    else:
+        cap_axis(axes, places, moved)
     axes.set_ylabel("step time, ms")
     axes.set_title(f"{plain(comparison['scenario'])}\n{plain(comparison['strategy'])} on {ranks_text(comparison)}",
                    pad=8 + 14 * lines)
-    legend_below(axes, columns=2)
+    legend_below(axes, below=names_depth(comparison, 0.15), columns=2)
+
+
+def names_depth(comparison, of_caps):
+    """How far the names of settings reach below the axes, as a share of their height; `of_caps` where these are caps."""
+    if not is_sharded(comparison):
+        return of_caps
+    letters = max(len(line) for p in comparison["points"] for line in setting_label(comparison, p).split("\n"))
+    return 0.12 + 0.015 * letters
 
 
 def ranks_text(comparison):
@@ -197,8 +236,9 @@ def draw_measured(axes, points, xs, color, marker, label, size=5):
 
 
 def draw_accuracy(comparison, axes):
-    """A place for each cap, as most of them take nearly the same time."""
+    """A place for each setting, as most of them take nearly the same time."""
     points = comparison["points"]
+    own, setting = ("yours", "setting") if is_sharded(comparison) else ("default", "cap")
     advised, default = advised_index(comparison), default_index(comparison)
     goal = 2
     axes.axhspan(-goal, goal, color=BLUE, alpha=0.13, linewidth=0, label=f"± {goal} %, the goal")
@@ -206,22 +246,22 @@ def draw_accuracy(comparison, axes):
     for i, p in enumerate(points):
         error = 100 * p["error"]
         low, high = (100 * (p["predicted_step_ms"] / measured - 1) for measured in reversed(p["measured_interval_ms"]))
-        color, marker, name = ((PURPLE, "s", "default") if i == default else
-                               ("black", "D", "advised cap") if i == advised else (VERMILION, "o", "other caps"))
+        color, marker, name = ((PURPLE, "s", own) if i == default else
+                               ("black", "D", f"advised {setting}") if i == advised else
+                               (VERMILION, "o", f"other {setting}s"))
         axes.errorbar([i], [error], yerr=[[max(error - low, 0)], [max(high - error, 0)]], color=color, marker=marker,
                       markersize=6, capsize=3, linestyle="none", label=name)
-    axes.set_xticks(range(len(points)), [cap_label(comparison, p) for p in points], rotation=45, ha="right",
-                    rotation_mode="anchor", fontsize=9)
-    axes.set_xlim(-0.6, len(points) - 0.4)
-    axes.grid(axis="x", visible=False)
-    axes.set_xlabel("bucket cap, MiB (bars: 95 % interval of the measured median)")
+    setting_axis(axes, comparison)
+    axes.set_xlabel(("setting" if is_sharded(comparison) else "bucket cap, MiB") +
+                    " (bars: 95 % interval of the measured median)")
     axes.set_ylabel("predicted off by, %")
     axes.set_title(f"{plain(comparison['scenario'])}\noff by {100 * comparison['mape']:.1f} % on average, "
                    f"rank correlation {comparison['rank_correlation']:.2f}")
-    legend_below(axes, below=0.27, columns=4)
+    legend_below(axes, below=names_depth(comparison, 0.09) + 0.18, columns=4)
 
 
 PHASES = {"forward": SKY, "backward": BLUE, "optimizer": GREEN}
+COLLECTIVES = {"all-gather": YELLOW, "reduce-scatter": ORANGE, "all-reduce": PURPLE}  # of a step that shards
 
 
 def draw_timeline(comparison, axes):
@@ -233,7 +273,7 @@ def draw_timeline(comparison, axes):
     for y, (_, spans, picture) in enumerate(rows):
         for span in spans:
             length = span["end_ms"] - span["begin_ms"]
-            color = PHASES.get(span["what"], ORANGE)
+            color = {**PHASES, **COLLECTIVES}.get(span["what"], ORANGE)
             axes.broken_barh([(span["begin_ms"], length)], (y - 0.36, 0.72), facecolors=color, edgecolor="white",
                              linewidth=0.5)
             if span["what"].startswith("bucket") and length > 0.035 * picture["step_ms"]:
@@ -248,12 +288,18 @@ def draw_timeline(comparison, axes):
     axes.set_xlim(0, 1.02 * max(pictures[name]["step_ms"] for name in ("predicted", "measured")))
     axes.set_xlabel("time in the step, ms (measured: medians of rank 0)")
     axes.grid(axis="y", visible=False)
-    cap = pictures["bucket_cap_mib"]
-    axes.set_title(f"{plain(comparison['scenario'])}: one step" + (f" at {cap_text(cap)} MiB" if cap else ""))
     handles = [Patch(color=color, label=name) for name, color in PHASES.items()]
-    handles += [Patch(color=ORANGE, label="all-reduce (by bucket)"),
-                Patch(facecolor="white", edgecolor=VERMILION, hatch="////", label="exposed")]
-    axes.legend(handles=handles, fontsize=9, ncols=5, loc="upper center", bbox_to_anchor=(0.45, -0.16),
+    if is_sharded(comparison):
+        at = f"\n{plain(pictures['setting'], 120)}"
+        sent = {span["what"] for _, spans, _ in rows for span in spans}
+        handles += [Patch(color=color, label=name) for name, color in COLLECTIVES.items() if name in sent]
+    else:
+        cap = pictures["bucket_cap_mib"]
+        at = f" at {cap_text(cap)} MiB" if cap else ""
+        handles.append(Patch(color=ORANGE, label="all-reduce (by bucket)"))
+    handles.append(Patch(facecolor="white", edgecolor=VERMILION, hatch="////", label="exposed"))
+    axes.set_title(f"{plain(comparison['scenario'])}: one step{at}")
+    axes.legend(handles=handles, fontsize=9, ncols=len(handles), loc="upper center", bbox_to_anchor=(0.45, -0.16),
                 columnspacing=1, handlelength=1.2)
 
 
@@ -267,41 +313,57 @@ def draw_exposed(axes, spans, y):
                              hatch="////", linewidth=0.5)
 
 
+def fitted_collectives(fit):
+    """The fitted messages by kind of collective, and the segments of the kind's fit."""
+    own = [(kind, fit[kind], fit["link"].get(kind, {}).get("segments", [])) for kind in ("all_gather", "reduce_scatter")
+           if fit.get(kind)]
+    return ([("all_reduce", fit["all_reduce"], fit["link"]["segments"])] if fit["all_reduce"] else []) + own
+
+
 def draw_link_fit(fit, comparison, axes, residual_axes):
-    by_ranks = {}
-    for point in fit["all_reduce"]:
-        by_ranks.setdefault(point["ranks"], []).append(point)
-    for (ranks, points), color, marker in zip(sorted(by_ranks.items()), (VERMILION, PURPLE, GREEN, ORANGE), "osD^"):
-        kept = [p for p in points if not p["dropped"]]
-        dropped = [p for p in points if p["dropped"]]
-        axes.plot([p["bytes"] for p in points], [p["fitted_us"] for p in points], color=BLUE, linewidth=1.2,
-                  label="fitted" if ranks == min(by_ranks) else None)
-        axes.plot([p["bytes"] for p in kept], [p["median_us"] for p in kept], color=color, marker=marker,
-                  linestyle="none", markersize=5, label=f"measured medians, {ranks} ranks")
-        residual_axes.errorbar([p["bytes"] for p in kept], [100 * p["relative_residual"] for p in kept],
-                               yerr=[100 * p["standard_error_us"] / p["median_us"] for p in kept], color=color,
-                               marker=marker, linestyle="none", markersize=4, capsize=2)
-        if dropped:
-            axes.plot([p["bytes"] for p in dropped], [p["median_us"] for p in dropped], color=GREY, marker="x",
-                      linestyle="none", label="left out")
-    for segment in fit["link"]["segments"][:-1]:
-        for each in (axes, residual_axes):
-            each.axvline(segment["up_to_bytes"], color=GREY, linewidth=0.8, linestyle=":")
+    kinds = fitted_collectives(fit)
+    styles = iter(zip((VERMILION, PURPLE, GREEN, ORANGE, SKY, "black"), "osD^vP"))
+    for kind, fitted, segments in kinds:
+        by_ranks = {}
+        for point in fitted:
+            by_ranks.setdefault(point["ranks"], []).append(point)
+        for (ranks, points), (color, marker) in zip(sorted(by_ranks.items()), styles):
+            draw_fit(axes, residual_axes, points, color, marker,
+                     f"{'measured medians' if len(kinds) == 1 else kind.replace('_', '-')}, {ranks} ranks")
+        for segment in segments[:-1]:
+            for each in (axes, residual_axes):
+                each.axvline(segment["up_to_bytes"], color=GREY, linewidth=0.8, linestyle=":")
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
-    axes.set_ylabel("all-reduce, µs")
+    axes.set_ylabel("all-reduce, µs" if kinds[0][0] == "all_reduce" and len(kinds) == 1 else "collective, µs")
     axes.yaxis.set_major_locator(LogLocator(base=10))
     axes.yaxis.set_minor_formatter(NullFormatter())
+    segments = sum(len(of_kind) for _, _, of_kind in kinds)
     axes.set_title(f"{plain(fit['link']['name'])}: {plain(fit['link']['algorithm'])}, "
-                   f"{len(fit['link']['segments'])} segment{'s' if len(fit['link']['segments']) > 1 else ''}")
-    axes.legend(fontsize=9)
+                   f"{segments} segment{'s' if segments > 1 else ''}")
+    legend_once(axes)
     residual_axes.axhline(0, color=BLUE, linewidth=1)
     residual_axes.set_ylabel("fitted off by, %")
     residual_axes.set_xlabel("message, bytes (logarithmic)")
-    sizes = [p["bytes"] for p in fit["all_reduce"]]
+    sizes = [p["bytes"] for _, points, _ in kinds for p in points]
     residual_axes.set_xticks([2 ** i for i in range(0, 50, 4) if min(sizes) / 2 <= 2 ** i <= max(sizes) * 2])
     residual_axes.xaxis.set_major_formatter(FuncFormatter(bytes_text))
     residual_axes.xaxis.set_minor_locator(NullLocator())
+
+
+def draw_fit(axes, residual_axes, points, color, marker, label):
+    """Messages of one kind on so many ranks, and how far off they are fitted."""
+    kept = [p for p in points if not p["dropped"]]
+    dropped = [p for p in points if p["dropped"]]
+    axes.plot([p["bytes"] for p in points], [p["fitted_us"] for p in points], color=BLUE, linewidth=1.2, label="fitted")
+    axes.plot([p["bytes"] for p in kept], [p["median_us"] for p in kept], color=color, marker=marker, linestyle="none",
+              markersize=5, label=label)
+    residual_axes.errorbar([p["bytes"] for p in kept], [100 * p["relative_residual"] for p in kept],
+                           yerr=[100 * p["standard_error_us"] / p["median_us"] for p in kept], color=color,
+                           marker=marker, linestyle="none", markersize=4, capsize=2)
+    if dropped:
+        axes.plot([p["bytes"] for p in dropped], [p["median_us"] for p in dropped], color=GREY, marker="x",
+                  linestyle="none", label="left out")
 
 
 def bytes_text(value, _=None):
@@ -311,12 +373,14 @@ def bytes_text(value, _=None):
     return f"{value:g} B"
 
 
-CAUSES = {"computing": GREEN, "drift, copies and launches": SKY, "readiness": BLUE, "all-reduce latency": YELLOW,
-          "all-reduce bandwidth": ORANGE, "interference on computing": PURPLE, "interference on all-reduces": VERMILION,
+CAUSES = {"computing": GREEN, "drift, copies and launches": SKY, "readiness": BLUE, "{} latency": YELLOW,
+          "{} bandwidth": ORANGE, "interference on computing": PURPLE, "interference on {}s": VERMILION,
           "waiting for peers": "#444444", "not explained": "#bbbbbb"}
 
 
-def cap_label(comparison, point):
+def setting_label(comparison, point):
+    if is_sharded(comparison):
+        return re.sub(r"(.{12,}?), ", r"\1,\n", plain(point["setting"], 120))  # in lines of some length
     if point["bucket_cap_mib"] is None:
         return plain(comparison["strategy"])
     return "default" if point["is_default"] else cap_text(point["bucket_cap_mib"])
@@ -326,7 +390,8 @@ def draw_error_causes(comparison, axes):
     points = comparison["points"]
     positions = range(len(points))
     up, down = [0.0] * len(points), [0.0] * len(points)
-    for name, color in CAUSES.items():
+    for cause, color in CAUSES.items():
+        name = cause.format("collective" if is_sharded(comparison) else "all-reduce")
         shares = [100 * p["causes_ms"][name] / p["measured_step_ms"] for p in points]
         bottoms = [up[i] if share >= 0 else down[i] for i, share in enumerate(shares)]
         axes.bar(positions, shares, bottom=bottoms, color=color, width=0.72, label=name)
@@ -336,9 +401,8 @@ def draw_error_causes(comparison, axes):
     axes.plot(positions, in_all, color="white", markeredgecolor="black", marker="D", linestyle="none", markersize=6,
               label="in all", zorder=3)
     axes.axhline(0, color="black", linewidth=0.8)
-    labels = [cap_label(comparison, p) for p in points]
-    axes.set_xticks(positions, labels, rotation=45, ha="right", fontsize=9)
-    axes.set_xlabel("bucket cap, MiB")
+    axes.set_xticks(positions, [setting_label(comparison, p) for p in points], rotation=45, ha="right", fontsize=9)
+    axes.set_xlabel("setting" if is_sharded(comparison) else "bucket cap, MiB")
     axes.set_ylabel("measured longer than predicted, % of step")
     axes.grid(axis="x", visible=False)
     axes.set_title(f"{plain(comparison['scenario'])}: where the error comes from")
@@ -407,9 +471,9 @@ def main():
     folder = Path(sys.argv[1])
     comparison = json.loads(read_text(folder / "comparison.json"))
     fit = json.loads(read_text(folder / "fit.json"))
-    has_caps = all(p["bucket_cap_mib"] is not None for p in comparison["points"])
+    has_settings = is_sharded(comparison) or all(p["bucket_cap_mib"] is not None for p in comparison["points"])
     with Pictures(folder) as pictures:
-        if has_caps:
+        if has_settings:
             figure, axes = plt.subplots(figsize=(6.4, 4.2))  # small, so that its text is legible on a phone
             draw_step_time(comparison, axes)
             pictures.save(figure, comparison, "step_time")
@@ -425,7 +489,7 @@ def main():
         figure, axes = plt.subplots()
         draw_error_causes(comparison, axes)
         pictures.save(figure, comparison, "error_causes")
-    if not has_caps:  # one of an earlier run would tell of another
+    if not has_settings:  # one of an earlier run would tell of another
         for ending in ("svg", "png"):
             (folder / f"step_time.{ending}").unlink(missing_ok=True)
 

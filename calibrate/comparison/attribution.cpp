@@ -1,6 +1,7 @@
 #include "calibrate/comparison/attribution.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <span>
 
@@ -72,7 +73,7 @@ std::optional<std::size_t> first_bucket(const Program& program) {
 }
 
 // Computing before the first bucket's launch takes longer, and computing after it as much less.
-void shift_first_bucket(Program& program, const StepLoop& loop, const MeasuredCap& measured) {
+void shift_first_bucket(Program& program, const StepLoop& loop, const MeasuredSetting& measured) {
     const std::optional<std::size_t> first = first_bucket(program);
     if (!first) {
         return;
@@ -113,25 +114,36 @@ std::optional<double> isolated_us(const std::vector<LinkPoint>& points, Bytes si
     return below.median_us * std::pow(above->median_us / below.median_us, share);
 }
 
-bool is_latency_bound(const StepInput& input, Bytes size) {
-    if (input.link.segments.empty()) {
+bool is_latency_bound(const StepInput& input, const Collective& collective) {
+    const LinkParameters& link = input.link_of(collective.among);
+    if (link.segments.empty()) {
         return false;
     }
-    const Segment& segment = segment_for(CollectiveKind::all_reduce, input.link, size);
+    const Segment& segment = segment_for(collective.kind, link, collective.bytes);
     const WireCost cost =
-        wire_cost(CollectiveKind::all_reduce, input.link.algorithm, input.group.ranks);
-    return input.link.launch + input.link.meeting + cost.steps * segment.latency +
-               cost.messages * input.link.message >
-           transfer_time(size, segment.bandwidth, cost.wire);
+        wire_cost(collective.kind, link.algorithm, input.group_of(collective.among).ranks);
+    return launch_for(collective.kind, link) + link.meeting + cost.steps * segment.latency +
+               cost.messages * link.message >
+           transfer_time(collective.bytes, segment.bandwidth, cost.wire);
+}
+
+// Among as many ranks as a message was measured on.
+std::optional<double> isolated_us(const IsolatedMeasurements& isolated, const StepInput& input,
+                                  const Collective& collective) {
+    const auto of_kind = isolated.messages.find(collective.kind);
+    if (of_kind == isolated.messages.end() || of_kind->second.empty() ||
+        of_kind->second.front().ranks != input.group_of(collective.among).ranks) {
+        return std::nullopt;
+    }
+    return isolated_us(of_kind->second, collective.bytes);
 }
 
 void replace_isolated(Program& program, const StepInput& input,
-                      const std::vector<LinkPoint>& points, bool latency_bound) {
+                      const IsolatedMeasurements& isolated, bool latency_bound) {
     for (Collective& collective : program.collectives) {
-        const auto us = isolated_us(points, collective.bytes);
-        if (collective.kind == CollectiveKind::all_reduce && us &&
-            is_latency_bound(input, collective.bytes) == latency_bound) {
-            collective.time = duration_from_us(*us);
+        const auto us = isolated_us(isolated, input, collective);
+        if (us && is_latency_bound(input, collective) == latency_bound) {
+            collective.time = duration_from_us(*us) + collective.copying;
         }
     }
 }
@@ -162,7 +174,7 @@ void replace_compute_slowdown(Program& program, const StepLoop& loop, double com
 }
 
 // Each collective from when the last rank began it until it ended.
-void replace_collectives(Program& program, const MeasuredCap& measured) {
+void replace_collectives(Program& program, const MeasuredSetting& measured) {
     for (std::size_t i = 0; i < program.collectives.size(); ++i) {
         const double us = std::max(measured.end_us[i] - measured.last_begin_us[i], 0.0);
         program.collectives[i].time = duration_from_us(us);
@@ -171,8 +183,9 @@ void replace_collectives(Program& program, const MeasuredCap& measured) {
 }
 
 // The first bucket is exempt: its readiness is that of the last rank.
-void add_waiting_for_peers(Program& program, const MeasuredCap& measured) {
-    const std::size_t after = first_bucket(program).value_or(0) + 1;
+void add_waiting_for_peers(Program& program, const MeasuredSetting& measured) {
+    const std::optional<std::size_t> first = first_bucket(program);
+    const std::size_t after = first ? *first + 1 : 0;
     for (std::size_t i = after; i < program.collectives.size(); ++i) {
         const double us = std::max(measured.last_begin_us[i] - measured.begin_us[i], 0.0);
         program.collectives[i].time += duration_from_us(us);
@@ -180,7 +193,7 @@ void add_waiting_for_peers(Program& program, const MeasuredCap& measured) {
 }
 
 std::optional<DeviatingBucket> most_deviating(const Program& program, const StepLoop& loop,
-                                              const MeasuredCap& measured) {
+                                              const MeasuredSetting& measured) {
     const Simulated simulated = look_into(program, loop);
     std::optional<DeviatingBucket> most;
     std::size_t bucket = 0;
@@ -200,43 +213,62 @@ std::optional<DeviatingBucket> most_deviating(const Program& program, const Step
     return most;
 }
 
+// The causes by name, in the order of their replacement.
+constexpr std::array<std::string_view, 9> bucketed_causes{"computing",
+                                                          "drift, copies and launches",
+                                                          "readiness",
+                                                          "all-reduce latency",
+                                                          "all-reduce bandwidth",
+                                                          "interference on computing",
+                                                          "interference on all-reduces",
+                                                          "waiting for peers",
+                                                          "not explained"};
+constexpr std::array<std::string_view, 9> sharded_causes{"computing",
+                                                         "drift, copies and launches",
+                                                         "readiness",
+                                                         "collective latency",
+                                                         "collective bandwidth",
+                                                         "interference on computing",
+                                                         "interference on collectives",
+                                                         "waiting for peers",
+                                                         "not explained"};
+
 }  // namespace
 
-Attribution attribute(const StepInput& input, const SyncSettings& sync, const BucketPlan& plan,
-                      const MeasuredCap& measured, const IsolatedMeasurements& isolated) {
-    Program program = build_program(input, sync, plan);
-    const StepLoop loop = loop_of(input, sync);
+Attribution attribute(const StepInput& input, Program program, const StepLoop& loop,
+                      const MeasuredSetting& measured, const IsolatedMeasurements& isolated) {
+    const auto& names = measured.sharding ? sharded_causes : bucketed_causes;
     Attribution attribution;
     attribution.bucket = most_deviating(program, loop, measured);
     double before_us = us_of(program, loop);
-    const auto conclude = [&](std::string_view cause) {
-        const double now_us = us_of(program, loop);
-        attribution.causes.push_back({cause, (now_us - before_us) / 1e3});
+    const auto conclude = [&](double now_us) {
+        attribution.causes.push_back(
+            {names.at(attribution.causes.size()), (now_us - before_us) / 1e3});
         before_us = now_us;
     };
     if (const double predicted_us = compute_only_us(input);
         isolated.compute_step_us && predicted_us > 0) {
         scale(program.instructions, *isolated.compute_step_us / predicted_us);
     }
-    conclude("computing");
+    conclude(us_of(program, loop));
     const double free_us = us_of(with_free_communication(program), loop);
     if (free_us > 0) {
         scale(program.instructions, median(measured.free_communication_us) / free_us);
     }
-    conclude("drift, copies and launches");
+    conclude(us_of(program, loop));
     shift_first_bucket(program, loop, measured);
-    conclude("readiness");
-    replace_isolated(program, input, isolated.all_reduces, true);
-    conclude("all-reduce latency");
-    replace_isolated(program, input, isolated.all_reduces, false);
-    conclude("all-reduce bandwidth");
+    conclude(us_of(program, loop));
+    for (const bool latency_bound : {true, false}) {
+        replace_isolated(program, input, isolated, latency_bound);
+        conclude(us_of(program, loop));
+    }
     replace_compute_slowdown(program, loop, measured.computing_us);
-    conclude("interference on computing");
+    conclude(us_of(program, loop));
     replace_collectives(program, measured);
-    conclude("interference on all-reduces");
+    conclude(us_of(program, loop));
     add_waiting_for_peers(program, measured);
-    conclude("waiting for peers");
-    attribution.causes.push_back({"not explained", (median(measured.step_us) - before_us) / 1e3});
+    conclude(us_of(program, loop));
+    conclude(median(measured.step_us));
     return attribution;
 }
 

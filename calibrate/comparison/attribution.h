@@ -3,14 +3,15 @@
 #pragma once
 
 #include <cstddef>
+#include <map>
 #include <optional>
 #include <string_view>
 #include <vector>
 
-#include "calibrate/comparison/measured_cap.h"
+#include "calibrate/comparison/measured_setting.h"
 #include "calibrate/fit/measured_run.h"
-#include "sim/plan/plan.h"
-#include "sim/plan/strategy.h"
+#include "sim/engine/step_loop.h"
+#include "sim/link/link.h"
 #include "sim/program/program.h"
 
 namespace bucketwise {
@@ -35,13 +36,15 @@ struct Attribution {
     //   drift, copies and launches   the same with copies and collectives that do nothing, run
     //                                right beside the steps
     //   readiness                    when the last rank had the first bucket ready
-    //   all-reduce latency           isolated all-reduces against the fitted link, where latency
+    //   all-reduce latency           isolated collectives against the fitted link, where latency
     //   all-reduce bandwidth         or bandwidth makes up most of the time
-    //   interference on computing    computing while all-reduces run
+    //   interference on computing    computing while collectives run
     //   interference on all-reduces  collectives of the step, broadcasts too, against isolated ones
     //   waiting for peers            until the last rank has begun one; not of the first bucket,
     //                                whose readiness is the last rank's
     //   not explained                the rest
+    // Where parameters are sharded, "collective" stands for "all-reduce", and no bucket's readiness
+    // counts.
     std::vector<Cause> causes;
     std::optional<DeviatingBucket> bucket;
     bool operator==(const Attribution&) const = default;
@@ -49,13 +52,13 @@ struct Attribution {
 
 // The isolated measurements of the same run, as far as there are any.
 struct IsolatedMeasurements {
-    std::optional<double> compute_step_us;  // without copies
-    std::vector<LinkPoint> all_reduces;     // on as many ranks, by size
+    std::optional<double> compute_step_us;                      // without copies
+    std::map<CollectiveKind, std::vector<LinkPoint>> messages;  // by size
 };
 
-// `input` is the step as it was predicted. The order of replacement matters little where parts do
-// not interact; it follows the course of a step.
-Attribution attribute(const StepInput& input, const SyncSettings& sync, const BucketPlan& plan,
-                      const MeasuredCap& measured, const IsolatedMeasurements& isolated);
+// `program` is the step of `input` as it was predicted, with the plan that was measured. The order
+// of replacement matters little where parts do not interact; it follows the course of a step.
+Attribution attribute(const StepInput& input, Program program, const StepLoop& loop,
+                      const MeasuredSetting& measured, const IsolatedMeasurements& isolated);
 
 }  // namespace bucketwise

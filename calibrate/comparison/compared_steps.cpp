@@ -4,12 +4,7 @@
 #include <cmath>
 #include <numeric>
 
-#include <fmt/format.h>
-#include <nlohmann/json.hpp>
-
-#include "sim/base/error.h"
 #include "sim/base/transformed.h"
-#include "sim/report/number_text.h"
 
 namespace bucketwise {
 namespace {
@@ -33,19 +28,6 @@ double rank_correlation(const std::vector<ComparedStep>& steps) {
     }
     const double scale = std::sqrt(variance_a * variance_b);
     return scale > 0 ? covariance / scale : 0.0;
-}
-
-std::string machine_of(const MeasuredRun& run) {
-    if (!run.environment) {
-        return "unknown machine";
-    }
-    const EnvironmentRecord& e = *run.environment;
-    return fmt::format("{}{}{}, {} cores, {} {} on {} ranks{}{}, {}, {}", e.gpu,
-                       e.gpu.empty() ? "" : "; ", e.machine.cpu, e.machine.cores,
-                       run.transport.backend, run.transport.algorithm, run.transport.ranks,
-                       run.transport.shared_gpu ? " of one shared GPU" : "",
-                       e.link_rate.empty() ? "" : ", links of " + e.link_rate, e.machine.kernel,
-                       e.date.substr(0, 10));
 }
 
 }  // namespace
@@ -82,55 +64,6 @@ ErrorMeasures measure_errors(const std::vector<ComparedStep>& steps, std::size_t
                 return (step.measured_interval_ms.high - step.measured_interval_ms.low) / 2 /
                        step.measured_ms;
             })};
-}
-
-void set_head(const Scenario& scenario, const MeasuredRun& run, ComparisonHead& head) {
-    if (run.steps.empty()) {
-        throw InputError(run.file, "", "measured steps", "none");
-    }
-    if (run.transport.ranks != scenario.group.ranks) {
-        throw InputError(run.file, "",
-                         fmt::format("steps of {} ranks, as in the scenario", scenario.group.ranks),
-                         fmt::format("steps of {}", run.transport.ranks));
-    }
-    head.scenario = scenario.name;
-    head.ranks = scenario.group.ranks;
-    head.machine = machine_of(run);
-    head.notes = run.warnings;
-}
-
-Json step_json(const ComparedStep& step) {
-    return {
-        {"predicted_step_ms", step.predicted_ms},
-        {"measured_step_ms", step.measured_ms},
-        {"measured_interval_ms", {step.measured_interval_ms.low, step.measured_interval_ms.high}},
-        {"samples", step.samples},
-        {"error", step.error()}};
-}
-
-Json head_json(const ComparisonHead& head) {
-    return {{"scenario", head.scenario},   {"ranks", head.ranks},
-            {"machine", head.machine},     {"mape", head.mape},
-            {"max_error", head.max_error}, {"rank_correlation", head.rank_correlation},
-            {"regret", head.regret},       {"noise_floor", head.noise_floor},
-            {"notes", head.notes}};
-}
-
-std::string measured_interval_text(const ComparedStep& step) {
-    return step.samples < 2 ? "one step"
-                            : fmt::format("{} to {}", three_digits(step.measured_interval_ms.low),
-                                          three_digits(step.measured_interval_ms.high));
-}
-
-std::string comparison_text(const ComparisonHead& head, std::string_view strategy,
-                            const std::string& verdict, const std::string& body) {
-    std::string text =
-        fmt::format("{}\n\n{}: {}, {}, predicted beside measured\n  {}\n\n{}", wrapped(verdict),
-                    head.scenario, strategy, counted(head.ranks, "rank"), head.machine, body);
-    for (const std::string& note : head.notes) {
-        text += fmt::format("  Note: {}.\n", note);
-    }
-    return text;
 }
 
 }  // namespace bucketwise

@@ -1,17 +1,12 @@
 // Steps at several settings, predicted beside measured: errors, and the cost of the decision that
-// the predictions lead to. Bucketed and sharded comparisons share it.
+// the predictions lead to.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <string>
-#include <string_view>
 #include <vector>
 
-#include "calibrate/fit/measured_run.h"
-#include "sim/base/json.h"
 #include "sim/base/statistics.h"
-#include "sim/scenario/scenario.h"
 
 namespace bucketwise {
 
@@ -44,27 +39,5 @@ ErrorMeasures measure_errors(const std::vector<ComparedStep>& steps, std::size_t
 
 // Twice each sample's rank, from 2 on, so that the mean rank of equal samples is whole.
 std::vector<std::int64_t> doubled_ranks(const std::vector<double>& samples);
-
-// Every comparison's description of what was compared.
-struct ComparisonHead : ErrorMeasures {
-    std::string scenario;
-    std::int64_t ranks = 1;
-    std::string machine;  // hardware, versions, date
-    std::vector<std::string> notes;
-    bool operator==(const ComparisonHead&) const = default;
-};
-
-// Throws InputError when the run has no steps, or steps on another number of ranks.
-void set_head(const Scenario& scenario, const MeasuredRun& run, ComparisonHead& head);
-
-Json step_json(const ComparedStep& step);
-Json head_json(const ComparisonHead& head);
-
-// "253 to 268", in ms; nothing is known of the spread of one step.
-std::string measured_interval_text(const ComparedStep& step);
-
-// For a person: `verdict`, what was compared, `body`, and the notes.
-std::string comparison_text(const ComparisonHead& head, std::string_view strategy,
-                            const std::string& verdict, const std::string& body);
 
 }  // namespace bucketwise

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <functional>
 #include <map>
 #include <numeric>
 #include <set>
@@ -13,9 +14,9 @@
 #include "calibrate/fit/compute_fit.h"
 #include "sim/base/error.h"
 #include "sim/base/json_input.h"
-#include "sim/engine/engine.h"
-#include "sim/engine/step_loop.h"
 #include "sim/predict/confidence.h"
+#include "sim/report/sweep_table.h"
+#include "sim/report/verdict.h"
 #include "sim/text/foreign_text.h"
 #include "sim/text/passed_on.h"
 
@@ -34,16 +35,41 @@ void check_unrolled(const StepInput& input) {
     }
 }
 
-void check_bucketed(const Scenario& scenario, const MeasuredRun& run) {
-    const std::string_view strategy = name_of(scenario.sync.strategy);
-    if (run.steps.front().strategy != strategy) {
+std::string machine_of(const MeasuredRun& run) {
+    if (!run.environment) {
+        return "unknown machine";
+    }
+    const EnvironmentRecord& e = *run.environment;
+    return fmt::format("{}{}{}, {} cores, {} {} on {} ranks{}{}, {}, {}", e.gpu,
+                       e.gpu.empty() ? "" : "; ", e.machine.cpu, e.machine.cores,
+                       run.transport.backend, run.transport.algorithm, run.transport.ranks,
+                       run.transport.shared_gpu ? " of one shared GPU" : "",
+                       e.link_rate.empty() ? "" : ", links of " + e.link_rate, e.machine.kernel,
+                       e.date.substr(0, 10));
+}
+
+void check_steps(const Scenario& scenario, const MeasuredRun& run) {
+    if (run.steps.empty()) {
+        throw InputError(run.file, "", "measured steps", "none");
+    }
+    if (run.transport.ranks != scenario.group.ranks) {
         throw InputError(run.file, "",
-                         fmt::format("steps of the strategy {}, as in the scenario", strategy),
-                         run.steps.front().strategy);
+                         fmt::format("steps of {} ranks, as in the scenario", scenario.group.ranks),
+                         fmt::format("steps of {}", run.transport.ranks));
+    }
+    const std::string_view strategy = strategy_of(scenario);
+    for (const StepRecord& step : run.steps) {
+        if (step.strategy != strategy ||
+            step.sharding.has_value() != scenario.sharding.has_value()) {
+            throw InputError(run.file, "",
+                             fmt::format("steps of the strategy {}, as in the scenario", strategy),
+                             step.strategy);
+        }
     }
 }
 
-void check_collectives(const MeasuredRun& run, const CapComparison& point, const Program& program) {
+void check_collectives(const MeasuredRun& run, const SettingComparison& point,
+                       const Program& program) {
     if (program.collectives.size() != point.measured.begin_us.size()) {
         throw InputError(
             run.file, "",
@@ -68,8 +94,8 @@ void check_same_scenario(const Scenario& scenario, const MeasuredRun& run) {
     const auto no_files = [](const std::string& path) -> std::string {
         throw InputError(path, "", "a scenario with its link written out", "a file's name");
     };
-    const Scenario measured =
-        parse_scenario(parse_json(run.environment->scenario, run.file), run.file, no_files);
+    const Scenario measured = parse_scenario(parse_json(run.environment->scenario, run.file),
+                                             run.file, no_files, StrategyKinds::all);
     const auto check = [&](bool same, const char* pointer) {
         if (!same) {
             throw InputError(run.file, pointer, "measurements of the scenario's step", "another's");
@@ -79,8 +105,8 @@ void check_same_scenario(const Scenario& scenario, const MeasuredRun& run) {
     sync.bucket_cap = scenario.sync.bucket_cap;
     check(sync == scenario.sync, "/sync");
     check(measured.step.accumulation == scenario.step.accumulation, "/step/accumulation");
-    const Workload workload = step_input(measured).workload;
-    const Workload expected = step_input(scenario).workload;
+    const Workload workload = compared_input(measured, run).workload;
+    const Workload expected = compared_input(scenario, run).workload;
     check(workload.gradients == expected.gradients && workload.readiness == expected.readiness,
           "/workload");
     const auto* model = std::get_if<ModelWorkload>(&measured.workload);
@@ -91,19 +117,67 @@ void check_same_scenario(const Scenario& scenario, const MeasuredRun& run) {
           "/workload");
 }
 
+std::optional<std::size_t> default_among(const std::vector<SettingComparison>& points) {
+    const auto found = std::ranges::find_if(
+        points, [](const SettingComparison& point) { return point.measured.is_default; });
+    return found == points.end() ? std::nullopt
+                                 : std::optional(static_cast<std::size_t>(found - points.begin()));
+}
+
+// The samples of every plan, paired by round. Points with one plan are one, and `plan_of` says
+// which.
+struct MeasuredPlans {
+    PairedSteps steps;
+    std::vector<std::size_t> plan_of;   // by point
+    std::vector<std::size_t> first_of;  // by plan: a point
+};
+
+MeasuredPlans measured_plans(const std::vector<SettingComparison>& points) {
+    std::vector<std::size_t> plan_of;
+    std::vector<std::size_t> first_of;
+    for (std::size_t point = 0; point < points.size(); ++point) {
+        const auto same = std::ranges::find_if(first_of, [&](std::size_t first) {
+            return points[first].measured.has_plan_of(points[point].measured);
+        });
+        plan_of.push_back(static_cast<std::size_t>(same - first_of.begin()));
+        if (same == first_of.end()) {
+            first_of.push_back(point);
+        }
+    }
+    // Several samples of a plan in one round count as their mean.
+    using Samples = std::map<std::int64_t, std::vector<double>>;
+    std::vector<Samples> by_round(first_of.size());
+    std::set<std::int64_t> measured_rounds;
+    for (std::size_t point = 0; point < points.size(); ++point) {
+        const MeasuredSetting& measured = points[point].measured;
+        for (std::size_t i = 0; i < measured.step_us.size(); ++i) {
+            by_round[plan_of[point]][measured.rounds[i]].push_back(measured.step_us[i]);
+            measured_rounds.insert(measured.rounds[i]);
+        }
+    }
+    std::vector<std::vector<std::optional<double>>> steps(first_of.size());
+    for (std::size_t plan = 0; plan < first_of.size(); ++plan) {
+        for (const std::int64_t round : measured_rounds) {
+            const auto found = by_round[plan].find(round);
+            steps[plan].push_back(
+                found == by_round[plan].end() ? std::nullopt : std::optional(mean(found->second)));
+        }
+    }
+    return {PairedSteps(steps), std::move(plan_of), std::move(first_of)};
+}
+
 constexpr double standard_errors_of_95_percent = 1.96;
 
-// Rounds differ by more than caps do, and not every cap was measured in every one: how caps differ
-// is taken from the rounds that they share with the default, how long they take from all medians.
-void pair_by_rounds(std::vector<CapComparison>& points) {
-    const auto standard = std::ranges::find_if(
-        points, [](const CapComparison& point) { return point.measured.is_default; });
-    if (standard == points.end()) {
+// Rounds differ by more than settings do, and not every setting was measured in every one: how
+// settings differ is taken from the rounds that they share with the default, how long they take
+// from all medians.
+void pair_by_rounds(std::vector<SettingComparison>& points) {
+    const std::optional<std::size_t> standard = default_among(points);
+    if (!standard) {
         return;
     }
-    const MeasuredPlans plans = measured_plans(transformed(points, &CapComparison::measured));
-    const auto index = static_cast<std::size_t>(standard - points.begin());
-    const auto slower = plans.steps.slower_than(plans.plan_of[index]);
+    const MeasuredPlans plans = measured_plans(points);
+    const auto slower = plans.steps.slower_than(plans.plan_of[*standard]);
     double level = 0;  // logarithm of what the default takes
     double weights = 0;
     for (std::size_t i = 0; i < points.size(); ++i) {
@@ -125,41 +199,83 @@ void pair_by_rounds(std::vector<CapComparison>& points) {
     }
 }
 
-std::vector<CapComparison> compare_caps(const StepInput& input, const Scenario& scenario,
-                                        const MeasuredRun& run) {
-    Evaluator evaluator(input, scenario.sync);
-    std::vector<CapComparison> points;
-    std::vector<SyncSettings> choices;
-    for (MeasuredCap& measured : measured_caps(run)) {
-        CapComparison point;
+IsolatedMeasurements isolated_measurements(const MeasuredRun& run) {
+    IsolatedMeasurements isolated{.compute_step_us = compute_step_us(run), .messages = {}};
+    for (const CollectiveKind kind :
+         {CollectiveKind::all_reduce, CollectiveKind::all_gather, CollectiveKind::reduce_scatter}) {
+        if (run.has(kind)) {
+            isolated.messages[kind] = link_points(kind, {run});
+        }
+    }
+    return isolated;
+}
+
+std::vector<SettingComparison> compare_settings(const StepInput& input, SettingSteps& steps,
+                                                const Scenario& scenario, const MeasuredRun& run) {
+    std::vector<SettingComparison> points;
+    std::vector<Setting> settings;
+    for (MeasuredSetting& measured : measured_settings(scenario, run)) {
+        SettingComparison& point = points.emplace_back();
         point.measured = std::move(measured);
-        choices.push_back(settings_of_replay(with_cap(scenario.sync, point.measured.asked_cap())));
-        point.predicted = evaluator.evaluate(point.measured.asked_cap());
-        check_collectives(run, point, evaluator.program(point.measured.asked_cap()));
+        settings.push_back(steps.setting(point.measured));
+        point.predicted = steps.evaluate(point.measured);
+        check_collectives(run, point, steps.program(point.measured));
         point.predicted_ms = to_ms(point.predicted.times.step());
         point.samples = point.measured.step_us.size();
         point.measured_ms = median(point.measured.step_us) / 1e3;
         const MedianInterval us = median_interval(point.measured.step_us);
         point.measured_interval_ms = {us.low / 1e3, us.high / 1e3};
-        points.push_back(std::move(point));
     }
     pair_by_rounds(points);
-    const IsolatedMeasurements isolated{
-        .compute_step_us = compute_step_us(run),
-        .all_reduces = link_points(CollectiveKind::all_reduce, {run})};
-    for (std::size_t i = 0; i < points.size(); ++i) {
-        points[i].attribution =
-            attribute(input, choices[i], make_plan(input.workload, choices[i].policy),
-                      points[i].measured, isolated);
+    const IsolatedMeasurements isolated = isolated_measurements(run);
+    for (SettingComparison& point : points) {
+        point.attribution = attribute(input, steps.replayed(point.measured),
+                                      steps.loop(point.measured), point.measured, isolated);
     }
-    const std::vector<ComparedStep> steps(points.begin(), points.end());
+    const std::vector<ComparedStep> compared(points.begin(), points.end());
     const auto confidences =
-        confidence_of(input, {choices.begin(), choices.end()}, plateau_tolerance,
-                      measure_errors(steps, 0).noise_floor / standard_errors_of_95_percent);
+        confidence_of(input, settings, plateau_tolerance,
+                      measure_errors(compared, 0).noise_floor / standard_errors_of_95_percent);
     for (std::size_t i = 0; i < points.size(); ++i) {
         points[i].predicted.confidence = confidences[i];
     }
     return points;
+}
+
+// --- the decision ---
+
+// The point that `prediction` advises, or the one that stands for it.
+struct AdvisedPoint {
+    std::size_t index = 0;
+    bool was_measured = false;
+};
+
+bool is_same_sharded_step(const Evaluation& a, const Evaluation& b) {
+    return a.times == b.times && a.memory == b.memory && a.sharded->groups == b.sharded->groups;
+}
+
+AdvisedPoint advised_point(const std::vector<SettingComparison>& points,
+                           const Prediction& prediction) {
+    const Evaluation& advised = prediction.advised();
+    const auto is_advised = [&](const SettingComparison& point) {
+        return advised.sharded ? is_same_sharded_step(point.predicted, advised)
+                               : point.measured.bucket_bytes == advised.bucket_bytes;
+    };
+    const auto same = std::ranges::find_if(points, is_advised);
+    if (same != points.end()) {
+        return {static_cast<std::size_t>(same - points.begin()), true};
+    }
+    const auto away = [&](const SettingComparison& point) {
+        if (advised.sharded) {
+            return point.predicted_ms;
+        }
+        const auto size = [](const std::optional<Bytes>& of) {
+            return static_cast<double>(of.value_or(default_bucket_cap).count);
+        };
+        return std::abs(std::log2(size(point.measured.cap) / size(advised.cap.size())));
+    };
+    const auto nearest = std::ranges::min_element(points, {}, away);
+    return {static_cast<std::size_t>(nearest - points.begin()), false};
 }
 
 // An interval contains its own estimate.
@@ -171,11 +287,11 @@ void widen_to(double share, std::optional<SlowerBy>& interval) {
     }
 }
 
-void judge_chosen(const std::vector<MeasuredCap>& caps, Comparison& comparison) {
-    const MeasuredPlans plans = measured_plans(caps);
+void judge_chosen(Comparison& comparison) {
+    const MeasuredPlans plans = measured_plans(comparison.points);
     std::optional<std::size_t> standard;
-    if (comparison.default_cap) {
-        standard = plans.plan_of[*comparison.default_cap];
+    if (comparison.default_point) {
+        standard = plans.plan_of[*comparison.default_point];
     }
     comparison.decision = judge_decision(plans.steps, plans.plan_of[comparison.chosen], standard);
     comparison.decision.best = plans.first_of[comparison.decision.best];
@@ -185,34 +301,34 @@ void judge_chosen(const std::vector<MeasuredCap>& caps, Comparison& comparison) 
 
 void judge(const Prediction& prediction, Comparison& comparison) {
     const std::vector<ComparedStep> steps(comparison.points.begin(), comparison.points.end());
-    const auto caps = transformed(comparison.points, &CapComparison::measured);
-    const AdvisedCap advised = advised_cap(caps, prediction);
-    static_cast<ErrorMeasures&>(comparison) = measure_errors(steps, advised.index);
-    comparison.advised_was_measured = advised.was_measured;
-    comparison.advised_cap = prediction.advised().cap.named();
-    for (std::size_t i = 0; i < steps.size(); ++i) {
-        if (comparison.points[i].measured.is_default) {
-            comparison.default_cap = i;
-            comparison.gain_over_default =
-                steps[i].measured_ms / steps[comparison.chosen].measured_ms - 1;
-        }
+    const AdvisedPoint chosen = advised_point(comparison.points, prediction);
+    const Evaluation& advised = prediction.advised();
+    static_cast<ErrorMeasures&>(comparison) = measure_errors(steps, chosen.index);
+    comparison.advised_was_measured = chosen.was_measured;
+    comparison.advised =
+        advised.sharded ? setting_label(advised) : bucket_cap_text(advised.cap.named());
+    comparison.default_point = default_among(comparison.points);
+    if (comparison.default_point) {
+        comparison.gain_over_default =
+            steps[*comparison.default_point].measured_ms / steps[comparison.chosen].measured_ms - 1;
     }
-    judge_chosen(caps, comparison);
+    judge_chosen(comparison);
 }
 
-// For the caps that the verdict is about. The extremes of five samples hold their median with a
+// For the settings that the verdict is about. The extremes of five samples hold their median with a
 // probability of 94 %: no interval of theirs holds it with 95 %.
 void note_few_samples(Comparison& comparison) {
     constexpr std::size_t few = 6;
     std::size_t fewest = comparison.points[comparison.chosen].samples;
     for (const std::size_t point :
-         {comparison.fastest, comparison.default_cap.value_or(comparison.chosen)}) {
+         {comparison.fastest, comparison.default_point.value_or(comparison.chosen)}) {
         fewest = std::min(fewest, comparison.points[point].samples);
     }
     if (fewest < few) {
         comparison.notes.push_back(
-            fmt::format("of the caps that decide only {} measured: intervals are the extremes of "
+            fmt::format("of the {}s that decide only {} measured: intervals are the extremes of "
                         "so few, which say less than 95 %; {} or more are better",
+                        setting_word(comparison),
                         fewest == 1 ? "1 step was" : fmt::format("{} steps were", fewest), few));
     }
 }
@@ -241,157 +357,63 @@ void remove_interference(LinkParameters& link) {
     link.reduce_scatter.interference.clear();
 }
 
-// Each change at its own best of these caps.
+// Calls `change` with every link of the step.
+template <typename Change>
+auto of_links(Change change) {
+    return [change](StepInput& input) {
+        change(input.link);
+        change(input.replicas.link);
+    };
+}
+
+// One rank communicates with nobody.
+void remove_communication(StepInput& input) {
+    input.group = {};
+    remove_latency(input.link);
+    remove_interference(input.link);
+}
+
+// Each change at its own best of these settings.
 std::vector<ChangedMachine> what_if(const StepInput& input, const Scenario& scenario,
-                                    const std::vector<CapComparison>& points) {
+                                    const std::vector<SettingComparison>& points) {
     struct Change {
         const char* name;
-        void (*make)(StepInput& input);
+        std::function<void(StepInput& input)> make;
+        bool frees = false;  // shards stay those of all ranks, whose collectives cost nothing
     };
-    constexpr std::array<Change, 5> changes{
-        {{"as it is", [](StepInput& /*input*/) {}},
-         {"twice the bandwidth", [](StepInput& faster) { scale_bandwidth(faster.link, 2); }},
-         {"no latency", [](StepInput& prompt) { remove_latency(prompt.link); }},
-         {"no interference", [](StepInput& calm) { remove_interference(calm.link); }},
-         {"free communication", [](StepInput& alone) {
-              alone.group = {};  // one rank communicates with nobody
-              remove_latency(alone.link);
-              remove_interference(alone.link);
-          }}}};
+    const bool shards = scenario.sharding.has_value();
+    const auto nothing = [](StepInput& /*input*/) {};
+    const std::array<Change, 5> changes{
+        {{"as it is", nothing},
+         {"twice the bandwidth", of_links([](LinkParameters& link) { scale_bandwidth(link, 2); })},
+         {"no latency", of_links(remove_latency)},
+         {"no interference", of_links(remove_interference)},
+         {"free communication",
+          shards ? std::function<void(StepInput&)>(nothing) : remove_communication, shards}}};
     std::vector<ChangedMachine> results;
-    for (const auto& [name, make] : changes) {
+    for (const Change& change : changes) {
         StepInput changed = input;
-        make(changed);
-        Evaluator evaluator(changed, scenario.sync);
+        change.make(changed);
+        SettingSteps steps(scenario, changed);
         ChangedMachine& result = results.emplace_back();
-        result.change = name;
-        for (const CapComparison& point : points) {
-            const double ms = to_ms(evaluator.evaluate(point.measured.asked_cap()).times.step());
-            if (&point == &points.front() || ms < result.step_ms) {
+        result.change = change.name;
+        for (std::size_t i = 0; i < points.size(); ++i) {
+            const Evaluation step = steps.evaluate(points[i].measured);
+            const double ms = to_ms(step.step() - (change.frees ? step.exposed : Duration{0}));
+            if (i == 0 || ms < result.step_ms) {
                 result.step_ms = ms;
-                result.cap = point.measured.cap;
+                result.point = i;
             }
         }
     }
     return results;
 }
 
-// --- pictures ---
-
-std::string label_of(const Collective& collective) {
-    return collective.has_bucket()   ? fmt::format("bucket {}", *collective.bucket() + 1)
-           : collective.statistics() ? std::string("statistics")
-                                     : std::string(name_of(collective.kind));
-}
-
-StepPicture predicted_picture(const Program& program, const StepLoop& loop) {
-    const Simulation simulation = settled_simulation(program, loop);
-    StepPicture picture;
-    picture.step_ms = to_ms(simulation.ranks.front().step());
-    std::vector<PictureSpan>& phases = picture.computing;
-    for (const Span& span : simulation.timeline.spans) {
-        const auto subject = static_cast<std::size_t>(span.subject);
-        if (span.track == Track::communication) {
-            picture.communicating.push_back(
-                {label_of(program.collectives[subject]), to_ms(span.start), to_ms(span.end)});
-            continue;
-        }
-        if (span.track != Track::compute) {
-            continue;
-        }
-        const Phase phase = program.instructions[subject].phase;
-        const std::string what = phase == Phase::forward    ? "forward"
-                                 : phase == Phase::backward ? "backward"
-                                                            : "optimizer";
-        // One span per phase, interrupted only by gaps that can be seen, or a picture would be
-        // thousands of slivers.
-        constexpr double visible = 0.003;  // of the step
-        if (!phases.empty() && phases.back().what == what &&
-            phases.back().end_ms + visible * picture.step_ms >= to_ms(span.start)) {
-            phases.back().end_ms = to_ms(span.end);
-        } else {
-            phases.push_back({what, to_ms(span.start), to_ms(span.end)});
-        }
-    }
-    return picture;
-}
-
-// The step of medians: forward, then backward as far as rank 0 computed, then the optimizer at the
-// end.
-StepPicture measured_picture(const MeasuredCap& measured, const Program& program) {
-    StepPicture picture;
-    const double step_us = measured.forward_us + measured.backward_us + measured.optimizer_us;
-    const double waiting_us = std::max(step_us - measured.computing_us, 0.0);
-    const double backward_end_us =
-        std::max(measured.forward_us + measured.backward_us - waiting_us, measured.forward_us);
-    picture.step_ms = step_us / 1e3;
-    picture.computing = {{"forward", 0, measured.forward_us / 1e3},
-                         {"backward", measured.forward_us / 1e3, backward_end_us / 1e3},
-                         {"optimizer", (step_us - measured.optimizer_us) / 1e3, step_us / 1e3}};
-    for (std::size_t i = 0; i < measured.begin_us.size(); ++i) {
-        picture.communicating.push_back({label_of(program.collectives[i]),
-                                         measured.begin_us[i] / 1e3, measured.end_us[i] / 1e3});
-    }
-    return picture;
-}
-
 }  // namespace
-
-MeasuredPlans measured_plans(const std::vector<MeasuredCap>& caps) {
-    std::vector<std::size_t> plan_of;
-    std::vector<std::size_t> first_of;
-    for (std::size_t cap = 0; cap < caps.size(); ++cap) {
-        const auto same = std::ranges::find_if(first_of, [&](std::size_t first) {
-            return caps[first].bucket_bytes == caps[cap].bucket_bytes;
-        });
-        plan_of.push_back(static_cast<std::size_t>(same - first_of.begin()));
-        if (same == first_of.end()) {
-            first_of.push_back(cap);
-        }
-    }
-    // Several samples of a plan in one round count as their mean.
-    using Samples = std::map<std::int64_t, std::vector<double>>;
-    std::vector<Samples> by_round(first_of.size());
-    std::set<std::int64_t> measured_rounds;
-    for (std::size_t cap = 0; cap < caps.size(); ++cap) {
-        for (std::size_t i = 0; i < caps[cap].step_us.size(); ++i) {
-            by_round[plan_of[cap]][caps[cap].rounds[i]].push_back(caps[cap].step_us[i]);
-            measured_rounds.insert(caps[cap].rounds[i]);
-        }
-    }
-    std::vector<std::vector<std::optional<double>>> steps(first_of.size());
-    for (std::size_t plan = 0; plan < first_of.size(); ++plan) {
-        for (const std::int64_t round : measured_rounds) {
-            const auto found = by_round[plan].find(round);
-            steps[plan].push_back(
-                found == by_round[plan].end() ? std::nullopt : std::optional(mean(found->second)));
-        }
-    }
-    return {PairedSteps(steps), std::move(plan_of), std::move(first_of)};
-}
-
-AdvisedCap advised_cap(const std::vector<MeasuredCap>& caps, const Prediction& prediction) {
-    const Evaluation& advised = prediction.advised();
-    const auto is_advised = [&](const MeasuredCap& cap) {
-        return cap.bucket_bytes == advised.bucket_bytes;
-    };
-    const auto same = std::ranges::find_if(caps, is_advised);
-    if (same != caps.end()) {
-        return {static_cast<std::size_t>(same - caps.begin()), true};
-    }
-    const auto octaves = [&](const MeasuredCap& cap) {
-        const auto size = [](const std::optional<Bytes>& of) {
-            return static_cast<double>(of.value_or(default_bucket_cap).count);
-        };
-        return std::abs(std::log2(size(cap.cap) / size(advised.cap.size())));
-    };
-    const auto nearest = std::ranges::min_element(caps, {}, octaves);
-    return {static_cast<std::size_t>(nearest - caps.begin()), false};
-}
 
 bool is_noise_known(const Comparison& c) {
     constexpr double fewest = 3;
-    return median_of(c.points, [](const CapComparison& point) {
+    return median_of(c.points, [](const SettingComparison& point) {
                return static_cast<double>(point.samples);
            }) >= fewest;
 }
@@ -408,7 +430,7 @@ Verdict error_verdict(const Comparison& c) {
 Verdict decision_verdict(const Comparison& c) {
     constexpr double least_correlation = 0.5;
     const auto [least, most] =
-        std::ranges::minmax_element(c.points, {}, &CapComparison::measured_ms);
+        std::ranges::minmax_element(c.points, {}, &SettingComparison::measured_ms);
     const bool caps_differ = most->measured_ms > (1 + c.noise_floor) * least->measured_ms;
     const bool by_luck = c.rank_correlation < least_correlation && caps_differ;
     return c.decision.verdict == Verdict::held && by_luck ? Verdict::inconclusive
@@ -417,23 +439,30 @@ Verdict decision_verdict(const Comparison& c) {
 
 Comparison compare_steps(const Scenario& scenario, const MeasuredRun& run,
                          const Prediction& prediction) {
-    Comparison comparison;
-    set_head(scenario, run, comparison);
-    check_bucketed(scenario, run);
+    check_steps(scenario, run);
     check_same_scenario(scenario, run);
-    const StepInput input = step_input(scenario);
+    const StepInput input = compared_input(scenario, run);
     check_unrolled(input);
+    Comparison comparison;
+    comparison.scenario = scenario.name;
+    comparison.ranks = scenario.group.ranks;
+    comparison.machine = machine_of(run);
+    comparison.notes = run.warnings;
     comparison.strategy = scenario.sync.strategy;
+    if (scenario.sharding) {
+        comparison.sharded = scenario.sharding->strategy;
+    }
     comparison.shared_gpu = run.transport.shared_gpu;
     if (run.environment) {
         constexpr std::size_t longest_command = 4000;
         comparison.command =
             shown_line(shell_line(passed_on_command(run.environment->command)), longest_command);
     }
-    comparison.points = compare_caps(input, scenario, run);
+    SettingSteps steps(scenario, input);
+    comparison.points = compare_settings(input, steps, scenario, run);
     judge(prediction, comparison);
     comparison.reasons_to_withhold = reasons_to_withhold(scenario);
-    for (const CapComparison& point : comparison.points) {
+    for (const SettingComparison& point : comparison.points) {
         for (const auto* samples :
              {&point.measured.step_us, &point.measured.free_communication_us}) {
             comparison.measuring_s += std::accumulate(samples->begin(), samples->end(), 0.0) / 1e6;
@@ -441,10 +470,9 @@ Comparison compare_steps(const Scenario& scenario, const MeasuredRun& run,
     }
     note_few_samples(comparison);
     comparison.what_if = what_if(input, scenario, comparison.points);
-    const MeasuredCap& chosen = comparison.points[comparison.chosen].measured;
-    const Program program = Evaluator(input, scenario.sync).program(chosen.asked_cap());
-    comparison.predicted_picture =
-        predicted_picture(program, loop_of(input, settings_of_replay(scenario.sync)));
+    const MeasuredSetting& chosen = comparison.points[comparison.chosen].measured;
+    const Program program = steps.program(chosen);
+    comparison.predicted_picture = predicted_picture(program, steps.loop(chosen));
     comparison.measured_picture = measured_picture(chosen, program);
     return comparison;
 }

@@ -1,15 +1,19 @@
-// Predicted beside measured, at every cap that was measured.
+// Predicted beside measured, at every setting of a strategy's knobs that was measured.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "calibrate/comparison/attribution.h"
 #include "calibrate/comparison/compared_steps.h"
 #include "calibrate/comparison/decision.h"
-#include "calibrate/comparison/measured_cap.h"
+#include "calibrate/comparison/measured_setting.h"
+#include "calibrate/comparison/setting_steps.h"
+#include "calibrate/comparison/step_picture.h"
 #include "calibrate/fit/measured_run.h"
 #include "sim/base/json.h"
 #include "sim/predict/prediction.h"
@@ -18,109 +22,90 @@
 
 namespace bucketwise {
 
-// The measured time: where there is a default cap, by the medians of all caps, and by the
+// The measured time: where there is a default, by the medians of all settings, and by the
 // difference from the default in the rounds that both were measured in; else the median.
-struct CapComparison : ComparedStep {
-    MeasuredCap measured;
+struct SettingComparison : ComparedStep {
+    MeasuredSetting measured;
     Evaluation predicted;
     Attribution attribution;
-    bool operator==(const CapComparison&) const = default;
+    bool operator==(const SettingComparison&) const = default;
 };
 
-// The predicted step if something were different, at the best of the measured caps.
+// The predicted step if something were different, at the best of the measured settings.
 struct ChangedMachine {
     std::string change;
     double step_ms = 0;
-    std::optional<Bytes> cap;
+    std::size_t point = 0;
     bool operator==(const ChangedMachine&) const = default;
 };
 
-// One span of a step, for a picture.
-struct PictureSpan {
-    std::string what;
-    double begin_ms = 0;
-    double end_ms = 0;
-    bool operator==(const PictureSpan&) const = default;
-};
-
-struct StepPicture {
-    std::vector<PictureSpan> computing;
-    std::vector<PictureSpan> communicating;
-    double step_ms = 0;
-    bool operator==(const StepPicture&) const = default;
-};
-
-// Chosen is the advice of predict, or the nearest cap where that plan was not measured.
-struct Comparison : ComparisonHead {
+// Chosen is the advice of predict. Where its plan was not measured, the nearest cap stands for it,
+// or the setting of sharding that is predicted to be fastest.
+struct Comparison : ErrorMeasures {
+    std::string scenario;
+    std::int64_t ranks = 1;
+    std::string machine;  // hardware, versions, date
+    std::vector<std::string> notes;
     Strategy strategy = Strategy::ddp;
-    std::string command;                // that measured
-    bool shared_gpu = false;            // several ranks ran on one GPU: no interconnect
-    std::vector<CapComparison> points;  // by rising cap
+    std::optional<ShardedStrategy> sharded = {};  // the strategy, where it shards
+    std::string command;                          // that measured
+    bool shared_gpu = false;                      // several ranks ran on one GPU: no interconnect
+    std::vector<SettingComparison> points;        // in the order of measured_settings()
     bool advised_was_measured = true;
-    std::optional<Bytes> advised_cap = {};  // none: no cap is named
-    std::optional<std::size_t> default_cap;
+    std::string advised;  // its name, such as "4 MiB"
+    // The framework's default cap, or the scenario's own setting of sharding.
+    std::optional<std::size_t> default_point;
     // Its indices are points; of points with one plan the first. `open` has no meaning.
     MeasuredDecision decision;
     double measuring_s = 0;                             // of all steps
     std::vector<std::string> reasons_to_withhold = {};  // of the scenario
     double gain_over_default = 0;                       // measured: default / chosen - 1
     std::vector<ChangedMachine> what_if;
-    StepPicture predicted_picture;  // of the chosen cap
+    StepPicture predicted_picture;  // of the chosen setting
     StepPicture measured_picture;
     bool operator==(const Comparison&) const = default;
 };
 
 // The goal for a comparison's mean error, as a share.
 constexpr double mape_goal = 0.02;
-// Most caps were measured often enough to know the spread of their steps.
+// Most settings were measured often enough to know the spread of their steps.
 [[nodiscard]] bool is_noise_known(const Comparison& comparison);
 // Held: within the goal. Inconclusive: beyond it, but not by more than the steps are known.
 [[nodiscard]] Verdict error_verdict(const Comparison& comparison);
 
 // There was something to decide.
 [[nodiscard]] inline bool has_decision(const Comparison& c) {
-    return c.points.size() > 1 && c.default_cap.has_value();
+    return c.points.size() > 1 && c.default_point.has_value();
 }
-// Held also where the order of the predictions was right, or caps differ by no more than the noise:
-// a choice that is good by luck proves nothing.
+// Held also where the order of the predictions was right, or settings differ by no more than the
+// noise: a choice that is good by luck proves nothing.
 [[nodiscard]] Verdict decision_verdict(const Comparison& comparison);
 
-// Predicts every cap that `run` measured with `scenario`, which holds the calibrated link and
-// computing, and judges what `prediction` of it advises. Throws InputError when the run has no
-// steps, or is one of another number of ranks, strategy or bucket plan than the scenario's.
+// Predicts every setting that `run` measured with `scenario`, which holds the calibrated link and
+// computing, and judges the advice of `prediction`, which is that of compared_input(). Throws
+// InputError when the run has no steps, or is one of another number of ranks, strategy or plan than
+// the scenario's.
 Comparison compare_steps(const Scenario& scenario, const MeasuredRun& run,
                          const Prediction& prediction);
-
-// By point of `comparison` or, before there is one, by measured cap: the samples of every plan,
-// paired by round. Caps with one plan are one, and `plan_of` says which.
-struct MeasuredPlans {
-    PairedSteps steps;
-    std::vector<std::size_t> plan_of;   // by cap
-    std::vector<std::size_t> first_of;  // by plan: a cap
-};
-MeasuredPlans measured_plans(const std::vector<MeasuredCap>& caps);
-
-// The cap among `caps` that `prediction` advises, or the nearest one.
-struct AdvisedCap {
-    std::size_t index = 0;
-    bool was_measured = false;
-};
-AdvisedCap advised_cap(const std::vector<MeasuredCap>& caps, const Prediction& prediction);
 
 // The format of to_json(); counts up when a key changes its meaning or goes.
 constexpr int comparison_format = 2;
 Json to_json(const Comparison& comparison);
 
-// The measured step at the chosen cap, for a trace.
+// The measured step at the chosen setting, for a trace.
 TraceProcess measured_process(const Comparison& comparison);
 
-// For people: "25 MiB", or "-" without a cap; the cap of point `i`, or "default"; and its marks,
-// such as "advised".
-std::string cap_text(const std::optional<Bytes>& cap);
+// For people: the strategy's name; a setting as a word, "cap" or "setting"; the name of point `i`,
+// or "default"; and its marks, such as "advised".
+std::string_view strategy_name(const Comparison& comparison);
+std::string_view setting_word(const Comparison& comparison);
 std::string point_name(const Comparison& comparison, std::size_t i);
 std::string marks_of(const Comparison& comparison, std::size_t i);
 
-// Indices of the points that a verdict is about, rising: the advised cap, the best, the default,
+// "253 to 268", in ms; nothing is known of the spread of one step.
+std::string measured_interval_text(const ComparedStep& step);
+
+// Indices of the points that a verdict is about, rising: the advised one, the best, the default,
 // and the ends.
 std::vector<std::size_t> deciding_points(const Comparison& comparison);
 
@@ -130,7 +115,8 @@ std::string verdict_text(const Comparison& comparison);
 // The evidence for the verdict, a sentence or two each.
 std::vector<std::string> findings(const Comparison& comparison);
 
-// For a person, the verdict first. `full`: every cap, where the error comes from, what would help.
+// For a person, the verdict first. `full`: every setting, where the error comes from, what would
+// help.
 std::string comparison_report(const Comparison& comparison, bool full);
 
 }  // namespace bucketwise

@@ -6,6 +6,7 @@
 
 #include "calibrate/comparison/step_comparison.h"
 #include "sim/report/number_text.h"
+#include "sim/report/sharding_text.h"
 #include "sim/report/verdict.h"
 
 namespace bucketwise {
@@ -17,35 +18,49 @@ std::string faster_text(const SlowerBy& other) {
     return percent_range_text(faster_by(other.low), faster_by(other.high)) + " faster";
 }
 
-// "bucket_cap_mb=4", "the default of 25 MiB".
+std::string_view standard_name(const Comparison& c) {
+    return c.sharded ? "the scenario's setting" : "the default";
+}
+
+// "bucket_cap_mb=4", "the default of 25 MiB"; "a group for each layer, kept after forward".
 std::string setting_of(const Comparison& c, std::size_t point) {
-    const MeasuredCap& measured = c.points[point].measured;
+    const MeasuredSetting& measured = c.points[point].measured;
+    if (measured.sharding) {
+        const std::string knobs = setting_text(*measured.sharding);
+        return measured.is_default ? fmt::format("{} ({})", standard_name(c), knobs) : knobs;
+    }
     if (measured.is_default || !measured.cap) {
-        return "the default of " + cap_text(measured.cap);
+        return "the default of " + setting_name(measured);
     }
     return cap_to_set_text(c.strategy, *measured.cap);
 }
 
 std::string to_do(const Comparison& c, std::size_t point) {
-    return (c.points[point].measured.is_default ? "Keep " : "Set ") + setting_of(c, point);
+    const char* action = c.points[point].measured.is_default ? "Keep "
+                         : c.sharded                         ? "Use "
+                                                             : "Set ";
+    return action + setting_of(c, point);
 }
 
 std::string held_text(const Comparison& c) {
     const MeasuredDecision& decision = c.decision;
-    if (c.chosen == *c.default_cap) {
-        return fmt::format("{}: no cap that was measured is more than {} faster.",
-                           to_do(c, c.chosen), percent_text(faster_by(decision.regret->high)));
+    if (c.chosen == *c.default_point) {
+        const double more = faster_by(decision.regret->high);
+        return fmt::format("{}: no {} that was measured is {}faster.", to_do(c, c.chosen),
+                           setting_word(c),
+                           more < shown_share ? std::string("")
+                                              : fmt::format("more than {} ", percent_text(more)));
     }
     const std::string cost = decision.regret->high < shown_share
                                  ? std::string("the fastest of all that were measured")
                                  : fmt::format("at most {} slower than the best measured",
                                                percent_text(decision.regret->high));
     if (!decision.gain || decision.gain->low <= 0) {
-        return fmt::format("{}: statistically as fast as the default, and {}.", to_do(c, c.chosen),
-                           cost);
+        return fmt::format("{}: statistically as fast as {}, and {}.", to_do(c, c.chosen),
+                           standard_name(c), cost);
     }
-    return fmt::format("{}: {} than the default, and {}.", to_do(c, c.chosen),
-                       faster_text(*decision.gain), cost);
+    return fmt::format("{}: {} than {}, and {}.", to_do(c, c.chosen), faster_text(*decision.gain),
+                       standard_name(c), cost);
 }
 
 std::string missed_text(const Comparison& c) {
@@ -74,58 +89,60 @@ std::string waiting_text_of(const Comparison& c) {
 
 std::string luck_text(const Comparison& c, const std::string& act) {
     return fmt::format(
-        "{}; but the prediction does not order these caps (rank correlation {:.2f}), so that may "
+        "{}; but the prediction does not order these {}s (rank correlation {:.2f}), so that may "
         "be luck.",
-        act, c.rank_correlation);
+        act, setting_word(c), c.rank_correlation);
 }
 
 std::string inconclusive_text(const Comparison& c) {
     const MeasuredDecision& decision = c.decision;
-    const bool names_a_cap = c.chosen != *c.default_cap && decision.gain.has_value();
-    std::string act = fmt::format("keep {}", setting_of(c, *c.default_cap));
-    if (names_a_cap && decision.gain->low > 0) {
-        act =
-            fmt::format("{}: {} than the default", to_do(c, c.chosen), faster_text(*decision.gain));
-    } else if (names_a_cap && decision.gain_is_likely) {
+    const bool names_another = c.chosen != *c.default_point && decision.gain.has_value();
+    std::string act = fmt::format("keep {}", setting_of(c, *c.default_point));
+    if (names_another && decision.gain->low > 0) {
+        act = fmt::format("{}: {} than {}", to_do(c, c.chosen), faster_text(*decision.gain),
+                          standard_name(c));
+    } else if (names_another && decision.gain_is_likely) {
         act = fmt::format(
-            "{}: probably faster than the default, by {}, but {} is possible", to_do(c, c.chosen),
-            percent_text(faster_by(decision.gain->middle)),
+            "{}: probably faster than {}, by {}, but {} is possible", to_do(c, c.chosen),
+            standard_name(c), percent_text(faster_by(decision.gain->middle)),
             percent_range_text(faster_by(decision.gain->low), faster_by(decision.gain->high)));
     } else if (decision.verdict != Verdict::held) {
         const std::string noise =
             decision.resolution ? fmt::format("the noise is {}", percent_text(*decision.resolution))
                                 : std::string("too few steps were measured");
-        return fmt::format("Cannot tell which cap is best, as {}: {}.{}", noise, act,
-                           waiting_text_of(c));
+        return fmt::format("Cannot tell which {} is best, as {}: {}.{}", setting_word(c), noise,
+                           act, waiting_text_of(c));
     }
     if (decision.verdict == Verdict::held) {
         act.front() = act.front() == 'k' ? 'K' : act.front();
         return luck_text(c, act);
     }
-    return fmt::format("{}; another cap may be faster still.{}", act, waiting_text_of(c));
+    return fmt::format("{}; another {} may be faster still.{}", act, setting_word(c),
+                       waiting_text_of(c));
 }
 
 std::string advised_text(const Comparison& c) {
-    const CapComparison& chosen = c.points[c.chosen];
+    const SettingComparison& chosen = c.points[c.chosen];
     const std::string of_chosen = fmt::format(
         "predicted {} ms per step, measured {} ms ({})", three_digits(chosen.predicted_ms),
         three_digits(chosen.measured_ms), measured_interval_text(chosen));
     if (!has_decision(c)) {
-        return fmt::format("Without caps to choose from: {}.", of_chosen);
+        return fmt::format("Without {}s to choose from: {}.", setting_word(c), of_chosen);
     }
-    return fmt::format("Advised by the prediction: {}{}, {}.",
-                       chosen.measured.is_default ? "the default, " : "",
-                       cap_text(chosen.measured.cap), of_chosen);
+    return fmt::format(
+        "Advised by the prediction: {}{}, {}.",
+        chosen.measured.is_default ? fmt::format("{}, ", standard_name(c)) : std::string(""),
+        setting_name(chosen.measured), of_chosen);
 }
 
 std::string regret_text(const Comparison& c) {
     const SlowerBy& regret = *c.decision.regret;
     return fmt::format(
-        "That costs {} over the best measured ({}), {} in 95 % of cases: the choice {}.",
+        "The choice costs {} over the best measured ({}), {} in 95 % of cases: it {}.",
         percent_text(c.regret),
-        c.fastest == c.chosen                     ? "which it is"
-        : c.points[c.fastest].measured.is_default ? "the default"
-                                                  : cap_text(c.points[c.fastest].measured.cap),
+        c.fastest == c.chosen                     ? std::string("which it is")
+        : c.points[c.fastest].measured.is_default ? std::string(standard_name(c))
+                                                  : setting_name(c.points[c.fastest].measured),
         percent_range_text(std::max(regret.low, 0.0), regret.high),
         decision_verdict(c) == Verdict::held     ? "held"
         : decision_verdict(c) == Verdict::missed ? "missed"
@@ -145,7 +162,8 @@ std::string error_text(const Comparison& c) {
                                    ? std::string(": within the noise")
                                    : fmt::format(": the goal of {:g} % is missed", 100 * mape_goal);
     return fmt::format("Predicted steps are off by {} on average over {}, {} at most; {}{}.",
-                       percent_text(c.mape), counted(std::ssize(c.points), "cap"),
+                       percent_text(c.mape),
+                       counted(std::ssize(c.points), std::string(setting_word(c))),
                        percent_text(c.max_error), known, judged);
 }
 
@@ -179,8 +197,8 @@ std::vector<std::string> findings(const Comparison& c) {
     if (has_decision(c)) {
         if (!c.advised_was_measured) {
             lines.push_back(fmt::format(
-                "The advised cap, {}, was not measured; this one is the nearest that was.",
-                cap_text(c.advised_cap)));
+                "The advised {}, {}, was not measured; this one is the {} that was.",
+                setting_word(c), c.advised, c.sharded ? "fastest by prediction" : "nearest"));
         }
         if (c.decision.regret) {
             lines.push_back(regret_text(c));

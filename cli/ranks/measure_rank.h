@@ -21,6 +21,10 @@ int run_measure_rank(const MeasureOptions& options, const RankIdentity& identity
 
 // --- resuming the file of an earlier run ---
 
+// The item that the record is of. Records do not say the PyTorch version, on which
+// reduces_in_own_dtype depends: it is the scenario's.
+Item item_of(const StepRecord& step, const Scenario& scenario);
+
 // Throws InputError unless the records begin with an environment and are of a run with the same
 // ranks, transport, link rate, seed and scenario.
 void check_same_run(const MeasureOptions& options, const std::vector<Measurement>& records);

@@ -18,7 +18,7 @@ struct Position {
     std::int64_t round = 0;
 };
 
-std::optional<Position> position_of(const Measurement& record) {
+std::optional<Position> position_of(const Measurement& record, const Scenario& scenario) {
     if (const auto* r = std::get_if<AllReduceRecord>(&record)) {
         return Position{{.protocol = Protocol::all_reduce, .message = r->size}, r->round};
     }
@@ -44,23 +44,22 @@ std::optional<Position> position_of(const Measurement& record) {
                         r->round};
     }
     if (const auto* r = std::get_if<StepRecord>(&record)) {
-        return Position{{.protocol = Protocol::step,
-                         .cap = r->is_default || r->sharding ? Cap() : Cap(r->cap),
-                         .sharding = r->sharding},
-                        r->round};
+        return Position{item_of(*r, scenario), r->round};
     }
     return std::nullopt;
 }
 
-// Records do not say the PyTorch version, on which reduces_in_own_dtype depends.
-bool is_of(const Item& item, Item recorded) {
-    if (item.sharding && recorded.sharding) {
-        recorded.sharding->reduces_in_own_dtype = item.sharding->reduces_in_own_dtype;
-    }
-    return item == recorded;
-}
-
 }  // namespace
+
+Item item_of(const StepRecord& step, const Scenario& scenario) {
+    Item item{.protocol = Protocol::step,
+              .cap = step.is_default || step.sharding ? Cap() : Cap(step.cap),
+              .sharding = step.sharding};
+    if (item.sharding && scenario.sharding) {
+        item.sharding->reduces_in_own_dtype = scenario.sharding->reduces_in_own_dtype;
+    }
+    return item;
+}
 
 void check_same_run(const MeasureOptions& options, const std::vector<Measurement>& records) {
     if (records.empty() || !std::holds_alternative<EnvironmentRecord>(records.front())) {
@@ -113,9 +112,9 @@ std::vector<std::int64_t> open_positions(const MeasureOptions& options,
     const std::int64_t rounds = options.job.order.rounds;
     std::vector<std::int64_t> open(static_cast<std::size_t>(rounds) * items, 1);
     for (const Measurement& record : records) {
-        const std::optional<Position> position = position_of(record);
+        const std::optional<Position> position = position_of(record, options.scenario);
         for (std::size_t i = 0; position && i < items; ++i) {
-            if (is_of(options.items[i], position->item) && position->round < rounds) {
+            if (options.items[i] == position->item && position->round < rounds) {
                 open[static_cast<std::size_t>(position->round) * items + i] = 0;
             }
         }

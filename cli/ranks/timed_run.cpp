@@ -3,24 +3,62 @@
 #include <chrono>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "sim/base/json_input.h"
+#include "sim/base/json_output.h"
+#include "sim/base/transformed.h"
+#include "sim/scenario/sharding_input.h"
 
 namespace bucketwise {
 namespace {
 
 using Seconds = std::chrono::duration<double>;
 
-RoundOrder shared(RoundOrder order, ControlGroup& control) {
-    std::vector<std::int64_t> message{order.round, std::ssize(order.new_caps),
-                                      std::ssize(order.items)};
+std::string text_of_steps(const std::vector<Item>& steps) {
+    const auto json = [](const Item& item) {
+        return item.sharding ? sharding_json(*item.sharding) : Json(item.cap.size().value().count);
+    };
+    return steps.empty() ? "" : json_list(steps, json).dump();
+}
+
+std::vector<Item> steps_in(const std::string& text, const Scenario& scenario) {
+    const Json list = text.empty() ? Json::array() : parse_json(text, "rank 0");
+    return transformed(list, [&](const Json& json) {
+        Item item{.protocol = Protocol::step};
+        if (scenario.sharding) {
+            item.sharding =
+                read_sharding_settings({&json, "rank 0", ""}, scenario.sharding->strategy);
+            item.sharding->reduces_in_own_dtype = scenario.sharding->reduces_in_own_dtype;
+        } else {
+            item.cap = Cap(Bytes{json.get<std::int64_t>()});
+        }
+        return item;
+    });
+}
+
+std::string text_of_letters(const std::vector<std::int64_t>& letters) {
+    std::string text;
+    for (const std::int64_t letter : letters) {
+        text += static_cast<char>(letter);
+    }
+    return text;
+}
+
+RoundOrder shared(RoundOrder order, const Scenario& scenario, ControlGroup& control) {
+    const std::string text = text_of_steps(order.new_steps);
+    std::vector<std::int64_t> letters(text.begin(), text.end());
+    std::vector<std::int64_t> message{order.round, std::ssize(letters), std::ssize(order.items)};
     control.broadcast_from_first(message);
     order.round = message[0];
-    order.new_caps.resize(static_cast<std::size_t>(message[1]));
+    letters.resize(static_cast<std::size_t>(message[1]));
     order.items.resize(static_cast<std::size_t>(message[2]));
-    for (std::vector<std::int64_t>* list : {&order.new_caps, &order.items}) {
+    for (std::vector<std::int64_t>* list : {&letters, &order.items}) {
         if (!list->empty()) {
             control.broadcast_from_first(*list);
         }
     }
+    order.new_steps = steps_in(text_of_letters(letters), scenario);
     return order;
 }
 
@@ -52,12 +90,13 @@ class TimedRun {
   private:
     // Rank 0's director decides.
     RoundOrder order_by(RoundOrder (*decide)(RoundDirector& director)) {
-        return shared(director_ != nullptr ? decide(*director_) : RoundOrder{}, session_.control());
+        return shared(director_ != nullptr ? decide(*director_) : RoundOrder{}, options_.scenario,
+                      session_.control());
     }
 
     void follow(const RoundOrder& order) {
-        for (const std::int64_t cap : order.new_caps) {
-            items_.push_back({.protocol = Protocol::step, .cap = Cap(Bytes{cap})});
+        for (const Item& step : order.new_steps) {
+            items_.push_back(step);
             measure(items_.size() - 1, -1);
         }
         const std::uint64_t seed = options_.job.order.seed;

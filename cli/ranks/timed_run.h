@@ -17,9 +17,9 @@ namespace bucketwise {
 
 // The next thing to do.
 struct RoundOrder {
-    std::int64_t round = -1;             // -1: warm up, keep nothing
-    std::vector<std::int64_t> new_caps;  // bytes of steps that join the items, at their end
-    std::vector<std::int64_t> items;     // empty: the end
+    std::int64_t round = -1;           // -1: warm up, keep nothing
+    std::vector<Item> new_steps = {};  // that join the items, at their end
+    std::vector<std::int64_t> items;   // empty: the end
 };
 
 // Chooses. Items are numbered as in the options, then as they joined.

@@ -10,13 +10,11 @@ The program `bucketwise` does the work; it comes along in the wheel. Nothing is 
 TYPE_CHECKING = False  # as typing's, which takes a while to import
 if TYPE_CHECKING:
     from bucketwise._command import InputError
-    from bucketwise._prediction import (Plan, Prediction, Setting, ShardedPlan, ShardedPrediction, Verdict, predict,
-                                        predict_sharded, sweep)
+    from bucketwise._prediction import Plan, Prediction, Setting, Verdict, predict, sweep
 
     __version__: str
 
-__all__ = ["InputError", "Plan", "Prediction", "Setting", "ShardedPlan", "ShardedPrediction", "Verdict", "__version__",
-           "predict", "predict_sharded", "sweep"]
+__all__ = ["InputError", "Plan", "Prediction", "Setting", "Verdict", "__version__", "predict", "sweep"]
 
 
 def __getattr__(name: str) -> object:

@@ -1,5 +1,5 @@
-"""predict(), predict_sharded() and sweep(): predictions as data. Every number is the program's. `raw` holds everything that
-`predict --json` prints; docs/python.md and cli/README.md describe it."""
+"""predict() and sweep(): predictions as data. Every number is the program's. `raw` holds everything that `predict --json`
+prints; docs/python.md and cli/README.md describe it."""
 
 from __future__ import annotations
 
@@ -22,11 +22,8 @@ class _FromJson:
 
 @dataclass(frozen=True)
 class Plan(_FromJson):
-    """The buckets of one cap, and their step."""
+    """One setting of a strategy's knobs, and its step: the buckets of a cap, or the groups of a setting of sharding."""
 
-    bucket_cap_mib: float | None  # or None, without caps
-    buckets: int
-    bucket_bytes: list[int]  # in launch order
     step_ms: float
     forward_ms: float
     backward_ms: float
@@ -34,18 +31,25 @@ class Plan(_FromJson):
     communication_ms: float
     exposed_communication_ms: float
     raw: dict[str, Any] = field(repr=False)
+    bucket_cap_mib: float | None = None  # or None, without caps
+    buckets: int | None = None
+    bucket_bytes: list[int] | None = None  # in launch order
+    sharding: dict[str, Any] | None = None  # as in a scenario: /sync/sharding; or None, where nothing is sharded
+    groups: int | None = None
+    memory_bytes: int | None = None  # peak of everything known
+    sharded_peak_bytes: int | None = None  # peak of parameters and gradients
 
 
 @dataclass(frozen=True)
 class Setting(_FromJson):
-    """A framework's setting to type, and its step."""
+    """The setting to type in one framework or wrapper, and its step, which is None for one of sharding."""
 
     typed: str
-    buckets: int
-    bucket_bytes: list[int]
-    step_ms: float
-    loss: float  # share by which it exceeds the best step
     raw: dict[str, Any] = field(repr=False)
+    buckets: int | None = None
+    bucket_bytes: list[int] | None = None
+    step_ms: float | None = None
+    loss: float | None = None  # share by which it exceeds the best step
 
 
 @dataclass(frozen=True)
@@ -65,13 +69,15 @@ class Prediction(_FromJson):
     link: str
     verdict: Verdict
     best: Plan
-    default: Plan
+    default: Plan  # the framework's; where parameters are sharded, the scenario's own setting
     keep_default: bool
-    plateau_mib: tuple[float | None, float | None]  # lowest and highest cap as good as the best
     sweep: list[Plan]
-    settings: dict[str, Setting]  # by framework
+    settings: dict[str, Setting]  # by framework, or by place
     notes: list[str]
     raw: dict[str, Any] = field(repr=False)
+    plateau_mib: tuple[float | None, float | None] = (None, None)  # lowest and highest cap as good as the best
+    # By rising memory, each noticeably faster than the one before; empty where all settings need as much.
+    frontier: list[Plan] = field(default_factory=list)
 
     def _repr_html_(self) -> str:
         from bucketwise._picture import html_of
@@ -79,37 +85,20 @@ class Prediction(_FromJson):
         return html_of(self)
 
 
-@dataclass(frozen=True)
-class ShardedPlan(_FromJson):
-    """One setting of sharding, and its step."""
-
-    sharding: dict[str, Any]  # as in a scenario: /sync/sharding
-    groups: int
-    step_ms: float
-    forward_ms: float
-    backward_ms: float
-    optimizer_ms: float
-    communication_ms: float
-    exposed_communication_ms: float
-    memory_bytes: int  # peak of everything known
-    sharded_peak_bytes: int  # peak of parameters and gradients
-    raw: dict[str, Any] = field(repr=False)
+def _plan(row: dict[str, Any]) -> Plan:
+    memory = {"memory_bytes": row["memory"]["most_bytes"]} if "sharding" in row else {}
+    return Plan.of(row, **memory)
 
 
-@dataclass(frozen=True)
-class ShardedPrediction(_FromJson):
-    scenario: str
-    strategy: str
-    ranks: int
-    link: str
-    verdict: Verdict
-    best: ShardedPlan
-    configured: ShardedPlan  # the scenario's own
-    frontier: list[ShardedPlan]  # by rising memory, each noticeably faster than the one before
-    sweep: list[ShardedPlan]
-    settings: dict[str, str]  # place -> text to type
-    notes: list[str]
-    raw: dict[str, Any] = field(repr=False)
+def _prediction(document: dict[str, Any]) -> Prediction:
+    sharded = "sharded" in document
+    return Prediction.of(
+        document, verdict=Verdict.of(document["verdict"]), best=_plan(document["best"]),
+        default=_plan(document["configured" if sharded else "default"]),
+        keep_default=document["verdict"]["advice"] == "keep_sharding" if sharded else document["keep_default"],
+        plateau_mib=tuple(document.get("plateau_mib", (None, None))),
+        sweep=[_plan(row) for row in document["sweep"]], frontier=[_plan(row) for row in document.get("frontier", [])],
+        settings={name: Setting.of(setting) for name, setting in document["settings"].items()})
 
 
 def predict(scenario: Document, *, bucket_cap: str | float | Sequence[str | float] | None = None,
@@ -122,46 +111,13 @@ def predict(scenario: Document, *, bucket_cap: str | float | Sequence[str | floa
 
     `scenario` is a file, a model's name, or a mapping with the content of a file; `link` is a file, a preset's name, or
     such a mapping. Files named in a mapping are relative to the current folder. `set` maps JSON pointers to values.
-    Raises InputError for refused input, RuntimeError for a failed run, FileNotFoundError without a program, TypeError
-    for a strategy that shards.
+    Raises InputError for refused input, RuntimeError for a failed run, FileNotFoundError without a program.
     """
     options = {"bucket_cap": bucket_cap, "link": link, "strategy": strategy, "set": set, "ranks": ranks,
                "device": device, "batch": batch, "dtype": dtype, "plan": plan, "for": for_, "framework": framework,
                "trace": trace, "percentiles": percentiles, "draws": draws, "nccl_version": nccl_version,
                "compare_strategies": compare_strategies}
-    document = json.loads(run("predict", scenario, {**options, "json": "-"}))
-    if "sharded" in document:
-        raise TypeError(f"{document['scenario']} has the strategy {document['strategy']}, which shards: "
-                        "bucketwise.predict_sharded() takes it")
-    return Prediction.of(
-        document, verdict=Verdict.of(document["verdict"]), best=Plan.of(document["best"]),
-        default=Plan.of(document["default"]), plateau_mib=tuple(document["plateau_mib"]),
-        sweep=[Plan.of(row) for row in document["sweep"]],
-        settings={name: Setting.of(setting) for name, setting in document["settings"].items()})
-
-
-def predict_sharded(scenario: Document, *, link: Document | None = None, strategy: str | None = None,
-                    set: Mapping[str, Any] | None = None, ranks: int | None = None, device: str | None = None,
-                    batch: int | None = None, dtype: str | None = None, plan: str | None = None,
-                    compare_strategies: str | Sequence[str] | None = None, trace: str | None = None,
-                    nccl_version: str | None = None) -> ShardedPrediction:
-    """predict() for the strategies fsdp, hsdp and zero3. Raises TypeError for any other."""
-    options = {"link": link, "strategy": strategy, "set": set, "ranks": ranks, "device": device, "batch": batch,
-               "dtype": dtype, "plan": plan, "compare_strategies": compare_strategies, "trace": trace,
-               "nccl_version": nccl_version}
-    document = json.loads(run("predict", scenario, {**options, "json": "-"}))
-    if "sharded" not in document:
-        raise TypeError(f"{document['scenario']} has the strategy {document['strategy']}, which does not shard: "
-                        "bucketwise.predict() takes it")
-
-    def plans(rows: list[dict[str, Any]]) -> list[ShardedPlan]:
-        return [ShardedPlan.of(row, memory_bytes=row["memory"]["most_bytes"]) for row in rows]
-
-    best, configured = plans([document["best"], document["configured"]])
-    return ShardedPrediction.of(
-        document, verdict=Verdict.of(document["verdict"]), best=best, configured=configured, frontier=plans(document["frontier"]),
-        sweep=plans(document["sweep"]),
-        settings={place: setting["typed"] for place, setting in document["settings"].items()})
+    return _prediction(json.loads(run("predict", scenario, {**options, "json": "-"})))
 
 
 def sweep(scenario: Document, *, vary: Mapping[str, Any], bucket_cap: str | float | None = None,

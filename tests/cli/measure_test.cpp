@@ -853,8 +853,11 @@ TEST_CASE("settings of a sharded step are measured side by side, and what they s
     check_predicted(folder, file, 4);
     CHECK(Json::parse(text_of_file(folder.file("calibrated.json")))["workload"]["host_is_device"] ==
           true);
-    check_bad_use({BUCKETWISE_BINARY, "compare", folder.file("calibrated.json"), "--measurements",
-                   file, "--details"});
+    const std::string compared = check_ends_well(
+        run({BUCKETWISE_BINARY, "compare", folder.file("calibrated.json"), "--measurements", file,
+             "--details", "--trace", folder.file("t.json")}));
+    CHECK_THAT(compared, Contains("2 layers, kept, async") && Contains("What would help"));
+    CHECK_THAT(text_of_file(folder.file("t.json")), Contains("measured: rank 0 of 2, medians"));
 }
 
 TEST_CASE("replicas of shards are measured, with what each group of ranks exchanges") {
@@ -864,9 +867,9 @@ TEST_CASE("replicas of shards are measured, with what each group of ranks exchan
         {"--ranks", "4", "--set", R"(/sync={"strategy": "hsdp", "sharding": {"shard_ranks": 2}})",
          "--sharding", "1,all", "--bytes", "4KiB,64KiB"});
     check_ends_well(words + Words{"--rounds", "1"});
-    // Two messages of each kind, a line of compute from each rank, two settings; ranks wait for
-    // what they gather.
-    check_complete(file, 1, 2 * 3 + 4 + 2);
+    // Two messages of each kind, a line of compute from each rank, contention with an all-gather,
+    // two settings.
+    check_complete(file, 1, 2 * 3 + 4 + 1 + 2);
     for (const Json& record : records_in(file)) {
         const std::string kind = record["kind"];
         if (kind == "allgather" || kind == "reducescatter" || kind == "allreduce") {
@@ -881,7 +884,7 @@ TEST_CASE("replicas of shards are measured, with what each group of ranks exchan
         }
     }
     check_ends_well(words + Words{"--rounds", "2", "--resume"});
-    check_complete(file, 2, 2 * 3 + 4 + 2);
+    check_complete(file, 2, 2 * 3 + 4 + 1 + 2);
     check_predicted(sharded.folder, file, 2);
 }
 
@@ -918,15 +921,12 @@ TEST_CASE("what real ranks cannot shard is refused by name") {
     for (const Words& options :
          std::vector<Words>{{"--ranks", "1"},
                             {"--bucket-cap", "1MiB"},
-                            {"--time", "10s"},
                             {"--bytes", "4KiB", "--ranks", "3"},  // 4096 is no multiple of 12
                             {"--sharding", "1,some"},
                             {"--sharding", ""}}) {
         check_bad_use(sharded.measure(options));
     }
     check_bad_use(measure(file, {"--sharding", "1"}));
-    check_bad_use(
-        {BUCKETWISE_BINARY, "validate", sharded.scenario, "-o", sharded.folder.file("never")});
     CHECK_FALSE(std::filesystem::exists(file));
 }
 

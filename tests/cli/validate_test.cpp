@@ -1,9 +1,12 @@
 // `bucketwise calibrate`, `compare` and `validate` as their users meet them.
 #include <cmath>
+#include <map>
+#include <set>
 
 #include <nlohmann/json.hpp>
 
 #include "tests/cli/process.h"
+#include "tests/cli/sharded_scenario_text.h"
 #include "tests/trace_rules.h"
 
 namespace bucketwise {
@@ -217,6 +220,81 @@ TEST_CASE("a validation with a limit of time ends by itself, and another one goe
     check_ends_well(run(bucketwise_words("validate", words + Words{"--time", "2s", "--resume"})));
     CHECK_THAT(text_of_file(file), StartsWith(measured));
     CHECK(text_of_file(file).size() > measured.size());
+}
+
+// Each setting of a comparison once, by name, and what every comparison says.
+std::set<std::string> check_sharded_comparison(const Json& comparison,
+                                               const std::string& strategy) {
+    CHECK(comparison["strategy"] == strategy);
+    for (const char* key : {"mape", "max_error", "rank_correlation", "regret", "noise_floor"}) {
+        CHECK(comparison[key].is_number());
+    }
+    CHECK(comparison["verdict"]["decision"].is_string());
+    std::set<std::string> names;
+    std::int64_t defaults = 0;
+    for (const Json& point : comparison["points"]) {
+        CHECK(names.insert(point["setting"]).second);
+        CHECK(point["sharding"].is_object());
+        defaults += point["is_default"] == true ? 1 : 0;
+    }
+    CHECK(defaults == 1);
+    return names;
+}
+
+TEST_CASE("a step that shards is validated as any other, with settings in place of caps") {
+    const TestFolder own;
+    write_file(own.file("scenario.json"), sharded_scenario_text);
+    SECTION("in rounds of all settings, which are compared again from their file") {
+        check_ends_well(run(bucketwise_words(
+            "validate", {own.file("scenario.json"), "-o", own.file("v"), "--rounds", "3",
+                         "--sharding", "2,all/keep", "--bytes", "4KiB,64KiB,1MiB"})));
+        const Json comparison = json_in(own.file("v/comparison.json"));
+        CHECK(
+            check_sharded_comparison(comparison, "fsdp") ==
+            std::set<std::string>{"each layer, async", "2 layers, async", "3 layers, kept, async"});
+        CHECK(comparison["verdict"]["regret_95"].size() == 2);
+        check_trace_rules(json_in(own.file("v/trace.json")));
+        const std::string report = text_of_file(own.file("v/report.md"));
+        CHECK_THAT(report, Contains("Every setting that was measured") &&
+                               Contains("| 3 layers, kept, async |"));
+        check_ends_well(run(bucketwise_words(
+            "compare", {own.file("v/scenario.json"), "--measurements",
+                        own.file("v/measurements.jsonl"), "-o", own.file("again.json")})));
+        CHECK(json_in(own.file("again.json")) == comparison);
+    }
+    SECTION("in a limited time, in which the advised setting joins, and another run goes on") {
+        const Words words{own.file("scenario.json"), "-o", own.file("v"), "--bytes",
+                          "4KiB,64KiB,1MiB"};
+        check_ends_well(run(bucketwise_words("validate", words + Words{"--time", "4s"})));
+        const Json comparison = json_in(own.file("v/comparison.json"));
+        CHECK(check_sharded_comparison(comparison, "fsdp").contains("each layer, async"));
+        const std::string measured = text_of_file(own.file("v/measurements.jsonl"));
+        check_ends_well(
+            run(bucketwise_words("validate", words + Words{"--time", "2s", "--resume"})));
+        CHECK_THAT(text_of_file(own.file("v/measurements.jsonl")), StartsWith(measured));
+    }
+    SECTION("not from collectives of one size") {
+        check_refused(bucketwise_words("validate", {own.file("scenario.json"), "-o", own.file("v"),
+                                                    "--bytes", "4KiB"}),
+                      "expected all-gathers or reduce-scatters of at least two sizes");
+    }
+    SECTION("with replicas, and with stage 3") {
+        for (const auto& [strategy, options] : std::map<std::string, Words>{
+                 {"hsdp",
+                  {"--ranks", "4", "--set",
+                   R"(/sync={"strategy": "hsdp", "sharding": {"shard_ranks": 2}})"}},
+                 {"zero3",
+                  {"--set",
+                   R"(/sync={"strategy": "zero3", "sharding": {)"
+                   R"("param_persistence_threshold": 30, "prefetch_bucket_size": 0}})"}}}) {
+            INFO(strategy);
+            check_ends_well(run(bucketwise_words(
+                "validate", Words{own.file("scenario.json"), "-o", own.file(strategy), "--rounds",
+                                  "2", "--bytes", "4KiB,64KiB,1MiB"} +
+                                options)));
+            check_sharded_comparison(json_in(own.file(strategy) + "/comparison.json"), strategy);
+        }
+    }
 }
 
 TEST_CASE("who interrupts a validation gets a report of what was measured") {

@@ -13,8 +13,8 @@ using testing::contains;
 
 constexpr const char* hostile = R"(<script>alert(1)</script> | $x^2$ & "q")";
 
-CapComparison point_at(std::int64_t mib, double predicted_ms, double measured_ms) {
-    CapComparison point;
+SettingComparison point_at(std::int64_t mib, double predicted_ms, double measured_ms) {
+    SettingComparison point;
     point.measured.cap = Bytes{mib << 20};
     point.measured.bucket_bytes = {Bytes{1 << 20}};
     point.measured.step_us = {measured_ms * 1e3, measured_ms * 1e3};
@@ -37,7 +37,7 @@ ValidationReport made_up_report() {
     c.points[1].measured.is_default = true;
     c.chosen = 0;
     c.fastest = 0;
-    c.default_cap = 1;
+    c.default_point = 1;
     c.decision.verdict = Verdict::held;
     c.decision.best = 0;
     c.decision.regret = SlowerBy{0, 0, 0.004};
@@ -47,7 +47,7 @@ ValidationReport made_up_report() {
     c.rank_correlation = 1;
     c.noise_floor = 0.01;
     c.gain_over_default = 0.25;
-    c.what_if = {{"as it is", 101, Bytes{4 << 20}}};
+    c.what_if = {{"as it is", 101, 0}};
     report.prediction = "the prediction\n";
     report.commands = {"bucketwise measure"};
     return report;
@@ -112,9 +112,28 @@ TEST_CASE("a report of one point has nothing to decide") {
     Comparison& c = report.comparison;
     c.points.resize(1);
     c.points[0].measured.cap.reset();
-    c.default_cap.reset();
+    c.default_point.reset();
     CHECK(contains(html_report(report), "there are no caps to choose from"));
     CHECK(contains(markdown_report(report), "nothing to decide"));
+}
+
+TEST_CASE("a report of a step that shards names its settings, the scenario's own among them") {
+    ValidationReport report = made_up_report();
+    Comparison& c = report.comparison;
+    c.sharded = ShardedStrategy::fsdp;
+    for (SettingComparison& point : c.points) {
+        point.measured.cap.reset();
+        point.measured.sharding = ShardingRequest{};
+    }
+    c.points[0].measured.sharding->reshard_after_forward = false;
+    const std::string html = html_report(report);
+    check_contains(html, {"<h1>Use a group for each layer, kept after forward: 17 to 23 % faster "
+                          "than the scenario's setting, and at most 0.4 % slower than the best "
+                          "measured.</h1>",
+                          "each layer, kept instead of the scenario's setting, each layer;",
+                          "two caps: fsdp, 2 ranks.", "Every setting that was measured"});
+    CHECK(contains(markdown_report(report), "| each layer | 0 | 126 | 125 |"));
+    CHECK_FALSE(contains(html, "bucket cap"));
 }
 
 TEST_CASE("a report without pictures is whole, and says in a note why there are none") {

@@ -55,6 +55,20 @@ def check_marks(program, comparison, fit):
     assert not any(text.strip().startswith(("advised:", "default:")) for text in texts), texts
 
 
+def check_settings(program, comparison, fit):
+    """Settings of sharding have names in place of caps, and collectives of several kinds."""
+    pictures = drawn(program, comparison, fit)
+    assert sorted(pictures) == ["accuracy", "error_causes", "link_fit", "step_time", "timeline"], sorted(pictures)
+    names = [name for p in comparison["points"] for name in p["setting"].split(", ")]
+    check_says(pictures["step_time"], "advised", "yours", "95 % of predicted steps", "measured, advised setting", *names)
+    check_says(pictures["accuracy"], "advised setting", "other settings", *names)
+    check_says(pictures["timeline"], "all-gather", "reduce-scatter", "exposed", comparison["pictures"]["setting"])
+    check_says(pictures["link_fit"], "all-gather, 2 ranks", "reduce-scatter, 2 ranks", "collective, µs")
+    check_says(pictures["error_causes"], "collective bandwidth", "waiting for peers", *names)
+    comparison["points"][0]["setting"] = HOSTILE
+    check_says(drawn(program, comparison, fit)["step_time"], HOSTILE)
+
+
 def check_nothing_to_decide(program, comparison, fit):
     """A strategy without caps has one point: there is no step by cap to draw."""
     point = {**comparison["points"][0], "bucket_cap_mib": None}
@@ -120,11 +134,12 @@ def main():
     if importlib.util.find_spec("matplotlib") is None:
         sys.exit(77)
     root = Path(sys.argv[1])
-    stored = root / "results" / "validation" / "resnet_1gbit_2"
-    for check in (check_marks, check_names, check_nothing_to_decide, check_whole_or_not_at_all):
+    caps, settings = (root / "results" / name for name in ("validation/resnet_1gbit_2", "sharded_ranks/validated"))
+    for stored, check in ((caps, check_marks), (caps, check_names), (caps, check_nothing_to_decide),
+                          (caps, check_whole_or_not_at_all), (settings, check_settings)):
         comparison, fit = (json.loads((stored / name).read_text()) for name in ("comparison.json", "fit.json"))
         check(root / "plots" / "plot.py", comparison, fit)
-    print("checked the pictures of eleven validations")
+    print("checked the pictures of thirteen validations")
 
 
 if __name__ == "__main__":

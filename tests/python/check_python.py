@@ -84,19 +84,25 @@ class PredictTest(unittest.TestCase):
             finally:
                 os.chdir(before)
 
-    def test_a_scenario_that_shards_has_a_prediction_of_its_own(self):
+    def test_a_scenario_that_shards_has_settings_of_sharding_in_place_of_caps(self):
         sharded = "scenarios/llama7b_fsdp_64xh100.json"
         document = json.loads(printed("predict", sharded, "--json", "-", "--compare-strategies", "ddp,fsdp"))
-        prediction = bucketwise.predict_sharded(sharded, compare_strategies=["ddp", "fsdp"])
+        prediction = bucketwise.predict(sharded, compare_strategies=["ddp", "fsdp"])
         self.assertEqual(prediction.raw, document)
-        self.assertEqual(prediction.best.sharding, document["best"]["sharding"])
-        self.assertEqual(prediction.best.memory_bytes, document["best"]["memory"]["most_bytes"])
-        self.assertEqual([row.step_ms for row in prediction.frontier], [row["step_ms"] for row in document["frontier"]])
-        self.assertIn("fully_shard(model", prediction.settings["PyTorch"])
-        with self.assertRaisesRegex(TypeError, "predict_sharded"):
-            bucketwise.predict(sharded)
-        with self.assertRaisesRegex(TypeError, "does not shard"):
-            bucketwise.predict_sharded(TWO_BUCKETS)
+        for plan, row in [(prediction.best, document["best"]), (prediction.default, document["configured"]),
+                          *zip(prediction.sweep, document["sweep"]), *zip(prediction.frontier, document["frontier"])]:
+            for name in ("sharding", "groups", "step_ms", "forward_ms", "sharded_peak_bytes"):
+                self.assertEqual(getattr(plan, name), row[name], name)
+            self.assertEqual(plan.memory_bytes, row["memory"]["most_bytes"])
+            self.assertIsNone(plan.bucket_cap_mib)
+        self.assertEqual(len(prediction.frontier), len(document["frontier"]))
+        self.assertFalse(prediction.keep_default)
+        self.assertEqual(prediction.plateau_mib, (None, None))
+        self.assertIn("fully_shard(model", prediction.settings["PyTorch"].typed)
+        self.assertIn("fully_shard(model", prediction._repr_html_())
+        dtypes = {key: value for key, value in prediction.default.sharding.items() if key.endswith("dtype")}
+        kept = bucketwise.predict(sharded, set={"/sync/sharding": {**prediction.best.sharding, **dtypes}})
+        self.assertTrue(kept.keep_default)
 
     def test_options_are_those_of_the_command_line(self):
         self.assertEqual(parameters_of(bucketwise.predict), options_of("predict") - {"help", "json", "details"})
@@ -153,7 +159,7 @@ class PredictTest(unittest.TestCase):
 class PictureTest(unittest.TestCase):
     def test_a_prediction_shows_itself_with_a_picture(self):
         for name in sorted((ROOT / "scenarios").glob("*.json")):
-            if not name.name.endswith(".schema.json") and "sharding" not in json.loads(name.read_text())["sync"]:
+            if not name.name.endswith(".schema.json"):
                 prediction = bucketwise.predict(name)
                 page = xml.etree.ElementTree.fromstring(prediction._repr_html_())
                 self.assertIn(prediction.verdict.text, "".join(page.itertext()), name)
@@ -169,6 +175,17 @@ class PictureTest(unittest.TestCase):
         # The fastest is the lowest, and SVG counts downwards. The advised one is as low here.
         self.assertEqual(float(best.get("cy")), max(heights))
         self.assertGreater(float(best.get("cy")), float(picture.find(f"{svg}circle[@fill='{_picture.GREY}']").get("cy")))
+
+    def test_settings_of_sharding_stand_over_their_memory(self):
+        prediction = bucketwise.predict("scenarios/llama7b_fsdp_64xh100.json")
+        picture = xml.etree.ElementTree.fromstring(_picture.picture_of(prediction))
+        svg = "{http://www.w3.org/2000/svg}"
+        places = {colour: float(picture.find(f"{svg}circle[@fill='{colour}']").get("cx"))
+                  for colour in (_picture.GREEN, _picture.GREY)}
+        # The best keeps parameters after forward, which takes more memory than the scenario's own.
+        self.assertGreater(places[_picture.GREEN], places[_picture.GREY])
+        self.assertIn("memory", picture.get("aria-label"))
+        self.assertIn(f"best {prediction.best.memory_bytes / 2**30:.4g} GiB", "".join(picture.itertext()))
 
     def test_names_are_text_in_it(self):
         scenario = json.loads((ROOT / TWO_BUCKETS).read_text())

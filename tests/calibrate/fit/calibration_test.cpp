@@ -28,7 +28,7 @@ Scenario calibrated(const Calibration& calibration) {
     return parse_scenario(document, "calibrated.json", no_files);
 }
 
-const Cause& cause_named(const CapComparison& point, std::string_view name) {
+const Cause& cause_named(const SettingComparison& point, std::string_view name) {
     for (const Cause& cause : point.attribution.causes) {
         if (cause.name == name) {
             return cause;
@@ -77,8 +77,8 @@ TEST_CASE("a machine without noise is found again, and its steps predicted exact
     CHECK(comparison.regret == 0);
     CHECK(comparison.rank_correlation > 0.99);
     CHECK(comparison.noise_floor == 0);
-    CHECK(comparison.default_cap.has_value());
-    for (const CapComparison& point : comparison.points) {
+    CHECK(comparison.default_point.has_value());
+    for (const SettingComparison& point : comparison.points) {
         for (const Cause& cause : point.attribution.causes) {
             CHECK(std::abs(cause.ms) < 2e-3 * point.measured_ms);
         }
@@ -346,7 +346,7 @@ TEST_CASE("under noise the prediction stays within it") {
     CHECK(decision_verdict(comparison) == Verdict::held);
     // Nearly every measured median lies within the interval of single steps.
     int within = 0;
-    for (const CapComparison& point : comparison.points) {
+    for (const SettingComparison& point : comparison.points) {
         const auto& confidence = point.predicted.confidence;
         REQUIRE(confidence);
         within += to_ms(confidence->interval->low) <= point.measured_ms &&
@@ -361,7 +361,7 @@ TEST_CASE("causes sum to the error") {
     const Comparison comparison =
         compare_with(replaced("\"latency_us\": 150, \"bandwidth_gb_per_s\": 0.2",
                               "\"latency_us\": 250, \"bandwidth_gb_per_s\": 0.15"));
-    for (const CapComparison& point : comparison.points) {
+    for (const SettingComparison& point : comparison.points) {
         double sum = 0;
         for (const Cause& cause : point.attribution.causes) {
             sum += cause.ms;
@@ -373,7 +373,7 @@ TEST_CASE("causes sum to the error") {
 TEST_CASE("slower all-reduces within steps are called interference on all-reduces") {
     const Comparison comparison = compare_with(
         replaced("\"communication_slowdown\": 1.1", "\"communication_slowdown\": 1.6"));
-    for (const CapComparison& point : comparison.points) {
+    for (const SettingComparison& point : comparison.points) {
         const double error_ms = point.measured_ms - point.predicted_ms;
         if (error_ms > 0.02 * point.predicted_ms) {
             // Longer all-reduces also disturb computing for longer.
@@ -389,7 +389,7 @@ TEST_CASE("a machine that got slower between its own measurement and the steps i
     const Comparison comparison =
         compare_with(replaced("\"peak_tflop_per_s\": { \"float32\": 0.01 }",
                               "\"peak_tflop_per_s\": { \"float32\": 0.008 }"));
-    const CapComparison& last = comparison.points.back();
+    const SettingComparison& last = comparison.points.back();
     const double error_ms = last.measured_ms - last.predicted_ms;
     CHECK(error_ms > 0);
     CHECK(cause_named(last, "drift, copies and launches").ms == Approx(error_ms).epsilon(0.25));
@@ -400,7 +400,7 @@ TEST_CASE("computing that is disturbed more than in isolation is interference on
         compare_with(replaced("\"compute_slowdown\": 1.25", "\"compute_slowdown\": 1.7"));
     double explained = 0;
     double errors = 0;
-    for (const CapComparison& point : comparison.points) {
+    for (const SettingComparison& point : comparison.points) {
         explained += cause_named(point, "interference on computing").ms;
         errors += point.measured_ms - point.predicted_ms;
     }
