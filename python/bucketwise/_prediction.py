@@ -104,9 +104,10 @@ def _prediction(document: dict[str, Any]) -> Prediction:
 def predict(scenario: Document, *, bucket_cap: str | float | Sequence[str | float] | None = None,
             link: Document | None = None, strategy: str | None = None, set: Mapping[str, Any] | None = None,
             ranks: int | None = None, device: str | None = None, batch: int | None = None, sequence: int | None = None,
-            dtype: str | None = None, knobs: bool = False, plan: str | None = None, for_: str | Sequence[str] | None = None, framework: str | None = None,
-            trace: str | None = None, percentiles: bool = False, draws: int | None = None,
-            nccl_version: str | None = None, compare_strategies: str | Sequence[str] | None = None) -> Prediction:
+            dtype: str | None = None, knobs: bool = False, plan: str | None = None,
+            for_: str | Sequence[str] | None = None, framework: str | None = None, trace: str | None = None,
+            percentiles: bool = False, draws: int | None = None, nccl_version: str | None = None,
+            compare_strategies: str | Sequence[str] | None = None) -> Prediction:
     """Returns the prediction of `bucketwise predict SCENARIO --json -`. Options are named as on the command line.
 
     `scenario` is a file, a model's name, or a mapping with the content of a file; `link` is a file, a preset's name, or
@@ -115,9 +116,8 @@ def predict(scenario: Document, *, bucket_cap: str | float | Sequence[str | floa
     """
     options = {"bucket_cap": bucket_cap, "link": link, "strategy": strategy, "set": set, "ranks": ranks,
                "device": device, "batch": batch, "sequence": sequence, "dtype": dtype, "knobs": knobs, "plan": plan,
-               "for": for_, "framework": framework,
-               "trace": trace, "percentiles": percentiles, "draws": draws, "nccl_version": nccl_version,
-               "compare_strategies": compare_strategies}
+               "for": for_, "framework": framework, "trace": trace, "percentiles": percentiles, "draws": draws,
+               "nccl_version": nccl_version, "compare_strategies": compare_strategies}
     return _prediction(json.loads(run("predict", scenario, {**options, "json": "-"})))
 
 
@@ -131,6 +131,6 @@ def sweep(scenario: Document, *, vary: Mapping[str, Any], bucket_cap: str | floa
     pointer changes fastest. Other options and exceptions are those of predict().
     """
     options = {"vary": vary, "bucket_cap": bucket_cap, "link": link, "strategy": strategy, "set": set, "ranks": ranks,
-               "device": device, "batch": batch, "sequence": sequence, "dtype": dtype,
-               "jobs": jobs, "shard": shard}
+               "device": device, "batch": batch, "sequence": sequence, "dtype": dtype, "jobs": jobs,
+               "shard": shard}
     return [json.loads(line) for line in run("sweep", scenario, options).splitlines()]
