@@ -19,6 +19,8 @@ void scale_optimizer(std::int64_t before, std::int64_t after, Scenario& scenario
     }
 }
 
+}  // namespace
+
 Scenario with_strategy(const Scenario& scenario, ComparedStrategy strategy) {
     Scenario other = scenario;
     if (strategy == ComparedStrategy::ddp) {
@@ -40,8 +42,6 @@ Scenario with_strategy(const Scenario& scenario, ComparedStrategy strategy) {
     scale_optimizer(updating_ranks(scenario), updating_ranks(other), other);
     return other;
 }
-
-}  // namespace
 
 std::vector<StrategyRow> compare_strategies(const Scenario& scenario,
                                             const std::vector<ComparedStrategy>& strategies) {

@@ -1,7 +1,9 @@
 #include "sim/report/number_text.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -52,6 +54,37 @@ std::string percent_range_text(double low, double high) {
     const std::string from = percent_number(low, whole);
     const std::string to = percent_number(high, whole);
     return (from == to ? to : from + " to " + to) + " %";
+}
+
+namespace {
+
+// Of a step that takes that much less; empty: none that is simple.
+std::string_view simple_part(double low, double high) {
+    constexpr double tolerance = 0.02;
+    constexpr std::array<std::pair<double, std::string_view>, 3> parts{
+        {{1.0 / 2, "half the time"}, {2.0 / 3, "a third of the time"}, {3.0 / 4, "a quarter of the time"}}};
+    const auto near = std::ranges::find_if(parts, [&](const auto& part) {
+        return std::abs(low - part.first) <= tolerance && std::abs(high - part.first) <= tolerance;
+    });
+    return near == parts.end() ? std::string_view() : near->second;
+}
+
+}  // namespace
+
+std::string less_time_text(double low, double high) {
+    const std::string_view part = simple_part(low, high);
+    return part.empty() ? percent_range_text(low, high) + " less time" : std::string(part);
+}
+
+std::string faster_than_text(double low, double high, const std::string& other) {
+    constexpr double misleading = 0.3;
+    if (high < misleading) {
+        return fmt::format("{} faster than {}",
+                           low == high ? percent_text(low) : percent_range_text(low, high), other);
+    }
+    const std::string_view part = simple_part(low, high);
+    return part.empty() ? fmt::format("{} less time than {}", percent_range_text(low, high), other)
+                        : fmt::format("{} of {}", part, other);
 }
 
 std::string counted(long long count, const std::string& noun) {
