@@ -122,10 +122,10 @@ constexpr PresetRing rccl_mi300x{
     .most_ranks = 8};
 
 // Between two sockets. NCCL (src/graph/topo.h) counts QPI as 6 GB/s each way (Broadwell), UPI as 10
-// (Skylake) and 22 (Sapphire Rapids), EPYC's links as 16; a copy between GPUs through an Intel CPU as
-// 6/5 of its bytes (INTEL_P2P_OVERHEAD). A ring of 8 GPUs crosses at least once each way, at worst
-// at every hop: then four flows share a direction. Typical: UPI 10, halved by copies through host
-// memory, which write each byte and read it.
+// (Skylake) and 22 (Sapphire Rapids), EPYC's links as 16; a copy between GPUs through an Intel CPU
+// as 6/5 of its bytes (INTEL_P2P_OVERHEAD). A ring of 8 GPUs crosses at least once each way, at
+// worst at every hop: then four flows share a direction. Typical: UPI 10, halved by copies through
+// host memory, which write each byte and read it.
 constexpr double worst_between_sockets = 6.0 / 4 * 5 / 6;
 constexpr double worst_between_new_sockets = 22.0 / 4 * 5 / 6;  // CPUs with PCIe 5.0
 constexpr PresetRange pcie_between_sockets{worst_between_sockets, 5, 16.0 * 5 / 6};
@@ -140,7 +140,7 @@ constexpr std::string_view which_pcie_gen5 =
     "does `nvidia-smi topo -m` say PIX, PXB, PHB or NODE throughout? Then name "
     "pcie-gen5-one-socket; pcie-shm for GPUs without peer access";
 constexpr std::string_view which_sockets =
-    "does `nvidia-smi topo -m` say SYS between GPUs? The slow end is for that, and for more than 4";
+    "does `nvidia-smi topo -m` say SYS between GPUs? The slow end is for two sockets";
 
 // Name, GPU, what it is, its nodes or ring, source. A GH200's GPU is an H100 with more memory.
 constexpr std::array<LinkPreset, 30> presets{{
@@ -207,8 +207,7 @@ constexpr std::array<LinkPreset, 30> presets{{
     {"pcie-shm",
      "L40S",
      "one node without peer access (L40S, L4, RTX), host memory",
-     with_capability(
-         pcie_nodes(GpuGeneration::ampere, {worst_between_sockets, 5.8, 14}), 89),
+     with_capability(pcie_nodes(GpuGeneration::ampere, {worst_between_sockets, 5.8, 14}), 89),
      "three published sets of 4 GPUs: 5.4, 5.5 and 7.3 GB/s; the slow end is two sockets",
      {1, 7.5},
      which_sockets},

@@ -13,7 +13,7 @@
 namespace bucketwise {
 
 enum class LeverKind : std::uint8_t {
-    // Of a step that shards.
+    // For a step that shards.
     gradient_sync,
     all_reduce,
     reshard_after_backward,
@@ -21,10 +21,10 @@ enum class LeverKind : std::uint8_t {
     parameter_dtype,
     shard_ranks,
     without_sharding,
-    // Of one that does not.
+    // For one that does not.
     comm_hook,
     views,
-    // Of both.
+    // For both.
     micro_batch,  // a larger one, and fewer micro-steps
     sync_each_step,
     accumulation  // more of it, which changes the training
@@ -47,16 +47,18 @@ struct LeverChange {
 struct Lever {
     std::vector<LeverChange> changes;
     Duration step{0};         // for as many samples as the scenario's step
-    DrawnShare saved = {};    // of the advised step, over both ends of presets and of overlap's cost
+    double typical = 0;       // saved of the advised step, as a share
+    DrawnShare saved = {};    // the same over both ends of presets, and without overlap's costs
     std::int64_t memory = 0;  // bytes beyond the advised step's need; negative: less
     bool operator==(const Lever&) const = default;
 };
 
 // Those that save most.
 struct Levers {
-    std::vector<Lever> alone = {};             // at most two, the one that saves more first
-    std::optional<Lever> together = {};        // both of them, where that saves noticeably more
-    std::optional<Lever> accumulating = {};    // more micro-steps for each reduction
+    std::vector<Lever> alone = {};       // at most two knobs, the one that saves more first
+    std::optional<Lever> together = {};  // both of them, where that saves noticeably more
+    // Another strategy or micro-batch, and more micro-steps for each reduction.
+    std::vector<Lever> others = {};
     bool operator==(const Levers&) const = default;
 };
 

@@ -17,9 +17,9 @@ enum class ComparedStrategy : std::uint8_t { ddp, fsdp, hsdp, zero3 };
 template <>
 inline constexpr auto names_of<ComparedStrategy> = names("ddp", "fsdp", "hsdp", "zero3");
 
-// The scenario with another strategy, at the defaults of settings that only that one has; optimizer_ms
-// is that of the scenario's own strategy: one that updates p times as much takes p times as long.
-// Throws InputError for a strategy that is impossible.
+// The scenario with another strategy, at the defaults of settings that only that one has;
+// optimizer_ms is that of the scenario's own strategy: one that updates p times as much takes p
+// times as long. Throws InputError for a strategy that is impossible.
 Scenario with_strategy(const Scenario& scenario, ComparedStrategy strategy);
 
 struct StrategyRow {

@@ -33,19 +33,19 @@ std::string accumulation_text(std::int64_t micro_steps) {
     return micro_steps == 1 ? "no accumulation" : fmt::format("{} micro-steps", micro_steps);
 }
 
-// "about 35 % less time"; "5.0 to 12 % less time"; "half the time"; "up to 9.0 % less time, or none less".
-std::string less_saved_text(const DrawnShare& saved) {
+// "about 35 % less time"; "half the time (12 to 85 % less at the ends of the presets)".
+std::string less_saved_text(const Lever& lever) {
     constexpr double noticeable = 0.005;
-    if (saved.low == saved.high) {
-        return "about " + less_time_text(saved.low, saved.high);
+    const auto& [low, high] = lever.saved;
+    const std::string typical =
+        lever.typical < noticeable ? "no less time" : less_time_text(lever.typical, lever.typical);
+    if (high - low < noticeable) {
+        return "about " + typical;
     }
-    if (saved.low >= noticeable) {
-        return less_time_text(saved.low, saved.high);
-    }
-    return fmt::format("up to {}, or {}", less_time_text(saved.high, saved.high),
-                       saved.low > -noticeable
-                           ? "none less"
-                           : fmt::format("{} more", percent_text(-saved.low)));
+    const std::string range =
+        low >= 0 ? percent_range_text(low, high) + " less"
+                 : fmt::format("from {} more to {} less", percent_text(-low), percent_text(high));
+    return fmt::format("{} ({} at the ends of what is assumed)", typical, range);
 }
 
 // "for 3.2 GiB more memory; gradients are summed in 16 bits".
@@ -65,8 +65,10 @@ std::string costs_text(const Lever& lever) {
 }
 
 std::string gain_text(const Lever& lever) {
-    return fmt::format("{} per step, {}{}", ms_text(lever.step), less_saved_text(lever.saved),
-                       costs_text(lever));
+    const bool accumulates = lever.changes.front().kind == LeverKind::accumulation;
+    return fmt::format("{} {}, {}{}", ms_text(lever.step),
+                       accumulates ? "for the samples of one step" : "per step",
+                       less_saved_text(lever), costs_text(lever));
 }
 
 }  // namespace
@@ -124,23 +126,18 @@ std::string lever_cost(const LeverChange& change) {
 
 std::string levers_text(const Scenario& scenario, const Levers& levers) {
     std::string text;
-    for (std::size_t i = 0; i < levers.alone.size(); ++i) {
-        const Lever& lever = levers.alone[i];
-        text += fmt::format(" {}: {}.", i == 0 ? "More is saved by " +
-                                                     lever_name(scenario, lever.changes.front())
-                                               : "Or by " +
-                                                     lever_name(scenario, lever.changes.front()),
-                            gain_text(lever));
+    const auto add = [&](const Lever& lever) {
+        text += fmt::format(" {} {}: {}.", text.empty() ? "More is saved by" : "Or by",
+                            lever_name(scenario, lever.changes.front()), gain_text(lever));
+    };
+    for (const Lever& lever : levers.alone) {
+        add(lever);
     }
     if (levers.together) {
         text += fmt::format(" Both together: {}.", gain_text(*levers.together));
     }
-    if (levers.accumulating) {
-        const Lever& lever = *levers.accumulating;
-        text += fmt::format(" {} {}: {} for the samples of one step, {}{}.",
-                            text.empty() ? "More is saved by" : "Or by",
-                            lever_name(scenario, lever.changes.front()), ms_text(lever.step),
-                            less_saved_text(lever.saved), costs_text(lever));
+    for (const Lever& lever : levers.others) {
+        add(lever);
     }
     return text;
 }

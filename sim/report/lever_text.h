@@ -14,7 +14,7 @@ std::string levers_text(const Scenario& scenario, const Levers& levers);
 // "gradients reduced in the last micro-step alone (gradient_sync: last_micro_step, ...)".
 std::string lever_name(const Scenario& scenario, const LeverChange& change);
 
-// What it costs beside memory; empty: nothing.
+// The cost beside memory; empty: nothing.
 std::string lever_cost(const LeverChange& change);
 
 }  // namespace bucketwise

@@ -58,11 +58,13 @@ std::string percent_range_text(double low, double high) {
 
 namespace {
 
-// Of a step that takes that much less; empty: none that is simple.
+// The part of the time that is left; empty: not a simple one.
 std::string_view simple_part(double low, double high) {
     constexpr double tolerance = 0.02;
     constexpr std::array<std::pair<double, std::string_view>, 3> parts{
-        {{1.0 / 2, "half the time"}, {2.0 / 3, "a third of the time"}, {3.0 / 4, "a quarter of the time"}}};
+        {{1.0 / 2, "half the time"},
+         {2.0 / 3, "a third of the time"},
+         {3.0 / 4, "a quarter of the time"}}};
     const auto near = std::ranges::find_if(parts, [&](const auto& part) {
         return std::abs(low - part.first) <= tolerance && std::abs(high - part.first) <= tolerance;
     });

@@ -149,6 +149,7 @@ Json verdict_json(const PredictedVerdict& verdict, const Prediction& prediction)
 
 Json lever_json(const Scenario& scenario, const Lever& lever) {
     Json json{{"step_ms", to_ms(lever.step)},
+              {"saved", lever.typical},
               {"saved_at_ends", share_json(lever.saved)},
               {"memory_bytes", lever.memory},
               {"changes", Json::array()}};
@@ -166,7 +167,7 @@ Json levers_json(const Scenario& scenario, const Levers& levers) {
     const auto one = [&](const Lever& lever) { return lever_json(scenario, lever); };
     Json json{{"alone", json_list(levers.alone, one)}};
     add_optional(json, "together", levers.together, one);
-    add_optional(json, "accumulating", levers.accumulating, one);
+    add_unless_empty(json, "others", json_list(levers.others, one));
     return json;
 }
 
@@ -219,8 +220,7 @@ Json to_json(const Scenario& scenario, const Prediction& prediction, const Setti
               {"settings", Json::object()},
               {"notes", notes_of(scenario, prediction.notes)}};
     add_settings(settings, json);
-    add_if(prediction.levers != Levers{}, json, "levers",
-           levers_json(scenario, prediction.levers));
+    add_if(prediction.levers != Levers{}, json, "levers", levers_json(scenario, prediction.levers));
     if (!ends.link.empty()) {
         json["link_preset"] = {{"name", scenario.link.preset},
                                {"ends", json_list(ends.link, prior_end_json)}};

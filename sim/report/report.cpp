@@ -315,17 +315,18 @@ std::string binding_text(const Binding& binding, Duration step, Duration communi
 std::string longest_text(const Scenario& scenario, const Evaluation& advised) {
     const LinkParameters& link = scenario.link;
     const bool joins_hosts =
-        !link.tiers.empty() || (link.topology && link.topology->regular &&
-                                link.topology->regular->nics &&
-                                scenario.group.ranks > link.topology->regular->node.gpus);
+        !link.tiers.empty() ||
+        (link.topology && link.topology->regular && link.topology->regular->nics &&
+         scenario.group.ranks > link.topology->regular->node.gpus);
     if (!link.preset.empty() || !joins_hosts || advised.communication == Duration{0}) {
         return "";
     }
     return indented(
-        fmt::format("Even with nothing hidden a step would take {} over this link. A longer one has "
-                    "another cause: NCCL on sockets (NCCL_DEBUG=INFO says NET/Socket), a link "
-                    "slower than stated, or data that arrive late.",
-                    ms_text(advised.step() - advised.exposed + advised.communication)),
+        fmt::format(
+            "Even with nothing hidden a step would take {} over this link. A longer one has "
+            "another cause: NCCL on sockets (NCCL_DEBUG=INFO says NET/Socket), a link "
+            "slower than stated, or data that arrive late.",
+            ms_text(advised.step() - advised.exposed + advised.communication)),
         2);
 }
 
@@ -449,13 +450,12 @@ std::string comparison_text(const std::vector<StrategyRow>& rows) {
                         fastest.best.fits() ? "" : ", which does not fit either,");
     for (const StrategyRow& row : rows) {
         if (row.best.fits() && row.strategy != fastest.strategy) {
-            const double faster =
-                share_of(row.best.step() - fastest.best.step(), row.best.step());
-            text += fmt::format(
-                ", {} with {} of its memory",
-                faster_than_text(faster, faster, std::string(name_of(row.strategy))),
-                percent_text(static_cast<double>(fastest.best.peak().count) /
-                             static_cast<double>(row.best.peak().count)));
+            const double faster = share_of(row.best.step() - fastest.best.step(), row.best.step());
+            text +=
+                fmt::format(", {} with {} of its memory",
+                            faster_than_text(faster, faster, std::string(name_of(row.strategy))),
+                            percent_text(static_cast<double>(fastest.best.peak().count) /
+                                         static_cast<double>(row.best.peak().count)));
         }
     }
     return text + ".\n";

@@ -75,13 +75,15 @@ TEST_CASE("over a slow link a 16-bit hook is named, with its time and its cost")
     CHECK(hook.memory == 2 * (2 << 20));  // both cast buckets
     CHECK_FALSE(prediction.levers.together.has_value());
     // Three micro-steps of 12 ms and the step above, for four.
-    REQUIRE(prediction.levers.accumulating.has_value());
-    CHECK(prediction.levers.accumulating->step == duration_from_us((3 * 12000 + 16388.608) / 4));
-    CHECK(levers_text(scenario, prediction.levers) ==
-          " More is saved by a 16-bit hook (register_comm_hook(None, bf16_compress_hook)): 14.1 ms "
-          "per step, about 14 % less time; gradients are then summed in 16 bits. Or by 4 micro-steps for "
-          "each reduction (no_sync() in the others): 13.1 ms for the samples of one step, about 20 % "
-          "less time; the global batch grows as much.");
+    REQUIRE(prediction.levers.others.size() == 1);
+    CHECK(prediction.levers.others.front().step == duration_from_us((3 * 12000 + 16388.608) / 4));
+    CHECK(
+        levers_text(scenario, prediction.levers) ==
+        " More is saved by a 16-bit hook (register_comm_hook(None, bf16_compress_hook)): 14.1 ms "
+        "per step, about 14 % less time; gradients are then summed in 16 bits. Or by 4 micro-steps "
+        "for "
+        "each reduction (no_sync() in the others): 13.1 ms for the samples of one step, about 20 % "
+        "less time; the global batch grows as much.");
     CHECK(verdict_of(scenario, prediction).text.find(" More is saved by a 16-bit hook") !=
           std::string::npos);
 }
@@ -141,14 +143,14 @@ TEST_CASE("an accumulating step that shards is told to reduce in its last micro-
 TEST_CASE("a lever that does not fit the device is not named") {
     Json document = accumulating_fsdp();
     document["workload"]["device"] = "A100";
-    document["workload"]["model"] = {{"family", "llama"},     {"layers", 24},  {"hidden", 4096},
-                                     {"feed_forward", 16384}, {"heads", 32},   {"vocabulary", 50304},
+    document["workload"]["model"] = {{"family", "llama"},     {"layers", 24}, {"hidden", 4096},
+                                     {"feed_forward", 16384}, {"heads", 32},  {"vocabulary", 50304},
                                      {"context", 2048}};
     document["step"]["optimizer"] = "adam";
     document["cluster"]["ranks"] = 8;
     // 6.9 billion parameters: 16 bytes each are beyond 80 GiB, so that only sharding fits.
     const auto [scenario, prediction] = advised(document);
-    for (const Lever& lever : prediction.levers.alone) {
+    for (const Lever& lever : prediction.levers.others) {
         CHECK(lever.changes.front().kind != LeverKind::without_sharding);
     }
     REQUIRE(prediction.best_fits);
