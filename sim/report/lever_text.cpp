@@ -105,7 +105,8 @@ std::string lever_name(const Scenario& scenario, const LeverChange& change) {
         case LeverKind::sync_each_step:
             return "a host that does not wait for each step's loss (sync_each_step: false)";
         case LeverKind::accumulation:
-            return value + " micro-steps for each reduction (no_sync() in the others)";
+            return fmt::format("accumulating over {} micro-steps (no_sync() in all but the last)",
+                               value);
     }
     return "";
 }
@@ -118,7 +119,7 @@ std::string lever_cost(const LeverChange& change) {
         case LeverKind::parameter_dtype:
             return "computing then has 16-bit parameters";
         case LeverKind::accumulation:
-            return "the global batch grows as much";
+            return "the global batch is then 4 times as large";
         default:
             return "";
     }

@@ -97,7 +97,10 @@ std::string wrapped(const std::string& text, std::size_t columns) {
     std::string result;
     std::size_t line = 0;  // its length so far
     for (std::size_t begin = 0; begin < text.size();) {
-        const std::size_t end = std::min(text.find(' ', begin), text.size());
+        std::size_t end = std::min(text.find(' ', begin), text.size());
+        if (text.compare(end, 2, " %") == 0) {  // stays with its number
+            end = std::min(text.find(' ', end + 1), text.size());
+        }
         const std::size_t word = end - begin;
         if (line > 0 && line + 1 + word > columns) {
             result += '\n';

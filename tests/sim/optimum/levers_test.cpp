@@ -80,10 +80,9 @@ TEST_CASE("over a slow link a 16-bit hook is named, with its time and its cost")
     CHECK(
         levers_text(scenario, prediction.levers) ==
         " More is saved by a 16-bit hook (register_comm_hook(None, bf16_compress_hook)): 14.1 ms "
-        "per step, about 14 % less time; gradients are then summed in 16 bits. Or by 4 micro-steps "
-        "for "
-        "each reduction (no_sync() in the others): 13.1 ms for the samples of one step, about 20 % "
-        "less time; the global batch grows as much.");
+        "per step, about 14 % less time; gradients are then summed in 16 bits. Or by accumulating "
+        "over 4 micro-steps (no_sync() in all but the last): 13.1 ms for the samples of one step, "
+        "about 20 % less time; the global batch is then 4 times as large.");
     CHECK(verdict_of(scenario, prediction).text.find(" More is saved by a 16-bit hook") !=
           std::string::npos);
 }
