@@ -156,7 +156,8 @@ Json lever_json(const Scenario& scenario, const Lever& lever) {
     for (const LeverChange& change : lever.changes) {
         Json one{{"knob", name_of(change.kind)},
                  {"value", change.value},
-                 {"text", lever_name(scenario, change)}};
+                 {"text", lever_name(scenario, change)},
+                 {"typed", lever_typed(scenario, change)}};
         add_if(!lever_cost(change).empty(), one, "cost", lever_cost(change));
         json["changes"].push_back(std::move(one));
     }

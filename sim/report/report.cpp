@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "sim/base/transformed.h"
+#include "sim/report/lever_text.h"
 #include "sim/report/number_text.h"
 #include "sim/report/sharding_text.h"
 #include "sim/report/verdict.h"
@@ -363,6 +364,7 @@ std::string text_report(const Scenario& scenario, const Prediction& prediction,
     if (chooses && advises) {
         text += settings_text(settings) + settings_text(settings.sharded);
     }
+    text += advises ? levers_table(scenario, prediction.levers) : "";
     text += full ? provenance_text(scenario.link) : "";
     text += ends_text(fmt::format("{} is a preset", scenario.link.preset), ends.link);
     if (const Device* device = device_of(scenario)) {

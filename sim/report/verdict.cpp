@@ -218,7 +218,7 @@ PredictedVerdict verdict_of(const Scenario& scenario, const Prediction& predicti
         }
         verdict.text = setting_text(scenario, prediction, verdict.saved);
     }
-    verdict.text += ddp_text(prediction) + levers_text(scenario, prediction.levers);
+    verdict.text += ddp_text(prediction) + levers_sentence(scenario, prediction.levers);
     const std::vector<std::string> reasons = reasons_to_withhold(scenario);
     if (!reasons.empty()) {
         verdict = {.advice = Advice::withheld, .text = withheld_text(reasons)};

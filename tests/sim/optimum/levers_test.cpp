@@ -77,12 +77,18 @@ TEST_CASE("over a slow link a 16-bit hook is named, with its time and its cost")
     // Three micro-steps of 12 ms and the step above, for four.
     REQUIRE(prediction.levers.others.size() == 1);
     CHECK(prediction.levers.others.front().step == duration_from_us((3 * 12000 + 16388.608) / 4));
-    CHECK(
-        levers_text(scenario, prediction.levers) ==
-        " More is saved by a 16-bit hook (register_comm_hook(None, bf16_compress_hook)): 14.1 ms "
-        "per step, about 14 % less time; gradients are then summed in 16 bits. Or by accumulating "
-        "over 4 micro-steps (no_sync() in all but the last): 13.1 ms for the samples of one step, "
-        "about 20 % less time; the global batch is then 4 times as large.");
+    CHECK(levers_sentence(scenario, prediction.levers) ==
+          " More is saved by a 16-bit hook (14 % less time, sums of 16 bits) or by accumulating "
+          "over 4 "
+          "micro-steps (20 % less time, a global batch 4 times as large).");
+    CHECK(levers_table(scenario, prediction.levers) == R"(
+  other knobs                      step (ms)  less time
+  a 16-bit hook                         14.1       14 %
+  accumulating over 4 micro-steps       13.1       20 %
+  to type:
+    register_comm_hook(None, default_hooks.bf16_compress_hook)
+    no_sync() in all micro-steps but the last
+)");
     CHECK(verdict_of(scenario, prediction).text.find(" More is saved by a 16-bit hook") !=
           std::string::npos);
 }
@@ -106,7 +112,7 @@ TEST_CASE("a hook is spelled as the framework has it") {
     const auto text_with = [&](const char* framework) {
         document["sync"]["framework"] = framework;
         const auto [scenario, prediction] = advised(document);
-        return levers_text(scenario, prediction.levers);
+        return levers_table(scenario, prediction.levers);
     };
     CHECK(text_with("horovod").find("compression=hvd.Compression.fp16") != std::string::npos);
     CHECK(text_with("deepspeed_zero2").find("communication_data_type") != std::string::npos);
@@ -122,7 +128,7 @@ TEST_CASE("an accumulating step that shards is told to reduce in its last micro-
     const auto sync = std::ranges::find_if(levers.alone, [](const Lever& lever) {
         return lever.changes.front().kind == LeverKind::gradient_sync;
     });
-    const auto text = levers_text(scenario, levers);
+    const std::string text = levers_table(scenario, levers);
     CAPTURE(text);
     REQUIRE(sync != levers.alone.end());
     // The same, as a scenario of its own: no slower than with its own groups, and not faster than
@@ -136,7 +142,7 @@ TEST_CASE("an accumulating step that shards is told to reduce in its last micro-
     // Whole float32 gradients stay from micro-step to micro-step, not this rank's half.
     CHECK(sync->memory > 100 << 20);
     CHECK(text.find("gradient_sync: last_micro_step") != std::string::npos);
-    CHECK(text.find("more memory") != std::string::npos);
+    CHECK(levers_sentence(scenario, levers).find("more memory") != std::string::npos);
 }
 
 TEST_CASE("a lever that does not fit the device is not named") {
