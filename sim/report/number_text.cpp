@@ -78,15 +78,16 @@ std::string less_time_text(double low, double high) {
     return part.empty() ? percent_range_text(low, high) + " less time" : std::string(part);
 }
 
-std::string faster_than_text(double low, double high, const std::string& other) {
+std::string faster_text(double low, double high) {
     constexpr double misleading = 0.3;
-    if (high < misleading) {
-        return fmt::format("{} faster than {}",
-                           low == high ? percent_text(low) : percent_range_text(low, high), other);
-    }
-    const std::string_view part = simple_part(low, high);
-    return part.empty() ? fmt::format("{} less time than {}", percent_range_text(low, high), other)
-                        : fmt::format("{} of {}", part, other);
+    return high >= misleading ? less_time_text(low, high)
+           : low == high      ? percent_text(low) + " faster"
+                              : percent_range_text(low, high) + " faster";
+}
+
+std::string faster_than_text(double low, double high, const std::string& other) {
+    const std::string text = faster_text(low, high);
+    return fmt::format("{} {} {}", text, text.ends_with("the time") ? "of" : "than", other);
 }
 
 std::string counted(long long count, const std::string& noun) {

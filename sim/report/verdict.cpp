@@ -115,9 +115,9 @@ std::string ddp_text(const Prediction& prediction) {
     return faster < worth_changing
                ? ""
                : fmt::format(
-                     " Better, use DistributedDataParallel (strategy ddp) with its default caps: "
-                     "{}.",
-                     faster_than_text(faster, faster, "this"));
+                     " Better, use DistributedDataParallel (strategy ddp): {} with its default "
+                     "caps.",
+                     faster_text(faster, faster));
 }
 
 // --- sharded steps ---
@@ -152,7 +152,7 @@ std::string sharded_text(const Prediction& prediction) {
     const Evaluation& best = prediction.advised();
     const Evaluation& own = prediction.default_cap;
     if (!prediction.best_fits) {
-        return fmt::format("No setting fits: even {} needs {}, and the device has {}.",
+        return fmt::format("No setting fits: the smallest, {}, needs {}, and the device has {}.",
                            setting_text(best.sharded->request), memory_text(best.peak()),
                            memory_text(*best.memory->device));
     }

@@ -26,20 +26,21 @@ bool has_reports() {
     return false;
 }
 
-testing::ShellOutcome asked(const std::string& command, const std::string& file,
-                            const std::string& options = "", const std::string& redirect = "2>&1") {
+testing::ShellOutcome report_answer(const std::string& command, const std::string& file,
+                                    const std::string& options = "",
+                                    const std::string& redirect = "2>&1") {
     return testing::run_in_shell(std::string(BUCKETWISE_BINARY) + " " + command + " '" +
                                  reports_folder + file + "' " + options + " " + redirect);
 }
 
 nlohmann::json predicted(const std::string& file, const std::string& options = "") {
-    const auto outcome = asked("predict", file, options + " --json -", "2>/dev/null");
+    const auto outcome = report_answer("predict", file, options + " --json -", "2>/dev/null");
     REQUIRE(outcome.exit_code == 0);
     return nlohmann::json::parse(outcome.output);
 }
 
 // Words are compared, as lines are wrapped and columns padded.
-bool says(const std::string& text, std::string_view part) {
+bool answer_says(const std::string& text, std::string_view part) {
     std::istringstream words(text);
     std::string joined;
     for (std::string word; words >> word;) {
@@ -133,12 +134,12 @@ TEST_CASE("what public reports asked is answered in words", "[reports]") {
         if (const std::size_t out = command.find("OUT"); out != std::string::npos) {
             command.replace(out, 3, "'" + folder.file(one.file + ".out") + "'");
         }
-        const auto outcome = asked(command, one.file);
+        const auto outcome = report_answer(command, one.file);
         CAPTURE(one.file, outcome.output);
         CHECK(outcome.exit_code == one.exit_code);
         for (const std::string& part : one.says) {
             CAPTURE(part);
-            CHECK(says(outcome.output, part));
+            CHECK(answer_says(outcome.output, part));
         }
     }
 }
@@ -151,6 +152,11 @@ TEST_CASE("measured steps of public reports lie within what is printed", "[repor
     CHECK(printed_range(predicted("scenario_ego667.json")).holds(6400));
     CHECK(
         printed_range(predicted("scenario_ego667.json", "--set /sync/comm_hook=bf16")).holds(3600));
+    const std::string slow = "--link '" + reports_folder + "scenario_ego_slow_link.json'";
+    const double float32 = predicted("scenario_ego667.json", slow)["default"]["step_ms"];
+    const double halved = predicted("scenario_ego667.json",
+                                    slow + " --set /sync/comm_hook=bf16")["default"]["step_ms"];
+    CHECK(halved / float32 == Approx(3.6 / 6.4).epsilon(0.02));
     // Horovod 659: 220 ms over 10 GbE.
     CHECK(printed_range(predicted("scenario_hvd659.json")).holds(220));
     // accelerate 1153: 2.0 s, and 0.91 s (0.11) of each micro-step under no_sync.
@@ -166,9 +172,12 @@ TEST_CASE("measured steps of public reports lie within what is printed", "[repor
     CHECK(names_lever(olmo["levers"]["others"], "without_sharding"));
     const nlohmann::json ddp =
         predicted("scenario_olmo762.json", "--set /sync='{\"strategy\": \"ddp\"}'");
-    CHECK(printed_range(ddp).holds(1e3 * tokens / 8034));
-    // torchtitan 822, batch 2: 2,457 ms compiled with selective recompute, and no faster where
-    // parameters are kept.
+    // Computing alone, as the report lets one guess it, is 16.2 s of the 16.3: the fast end is 1 %
+    // off.
+    CHECK(printed_range(ddp).low == Approx(1e3 * tokens / 8034).epsilon(0.01));
+    // torchtitan 822: resharding after forward is never faster; batch 2 takes 2,457 ms compiled, with
+    // selective recompute.
+    CHECK(predicted("scenario_tt822.json")["best"]["sharding"]["reshard_after_forward"] == false);
     CHECK(printed_range(predicted("scenario_tt822.json", "--batch 2")).holds(2457));
 }
 

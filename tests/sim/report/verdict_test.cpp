@@ -54,7 +54,7 @@ TEST_CASE("a cap that is faster whatever is wrong is to be set, with what it sav
     INFO(verdict.text);
     CHECK(verdict.advice == Advice::set_cap);
     CHECK(verdict.text.starts_with("Set bucket_cap_mb="));
-    CHECK(verdict.text.ends_with(" % faster than the default of 25 MiB."));
+    CHECK(verdict.text.ends_with(" % less time than the default of 25 MiB."));
     REQUIRE(verdict.saved.has_value());
     const double typical =
         1 - to_ms(prediction.advised().step()) / to_ms(prediction.default_cap.step());
