@@ -14,6 +14,7 @@ namespace bucketwise {
 namespace {
 
 constexpr std::int64_t noticeable_memory = 100 * bytes_per_mib;
+constexpr double noticeable_saving = 0.02;  // with typical presets
 
 std::string typed_hook(const Scenario& scenario, const std::string& dtype) {
     const auto framework =
@@ -44,9 +45,8 @@ std::string less_percent_text(double share) {
 // "35 % less time, from 9 to 57 %", "half the time"; "up to 45 % less time" where only an end of a
 // preset saves.
 std::string less_saved_text(const Lever& lever) {
-    constexpr double noticeable = 0.02;
     const auto& [low, high] = lever.saved;
-    if (lever.typical < noticeable) {
+    if (lever.typical < noticeable_saving) {
         return fmt::format("up to {}", less_time_text(high, high));
     }
     const std::string text = less_time_text(lever.typical, lever.typical);
@@ -172,7 +172,9 @@ std::string levers_sentence(const Scenario& scenario, const Levers& levers) {
     if (named.empty()) {
         return "";
     }
-    std::string text = " More is saved ";
+    const std::vector<Lever>& first = levers.alone.empty() ? levers.others : levers.alone;
+    std::string text =
+        first.front().typical < noticeable_saving ? " More may be saved " : " More is saved ";
     for (std::size_t i = 0; i < named.size(); ++i) {
         text += (i == 0 ? "" : i + 1 < named.size() ? ", " : " or ") + named[i];
     }

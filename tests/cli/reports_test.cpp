@@ -94,7 +94,8 @@ TEST_CASE("what public reports asked is answered in words", "[reports]") {
         {"predict",
          "scenario_ego667.json",
          0,
-         {"by a 16-bit hook (up to", "bf16_compress_hook", "does `nvidia-smi topo -m` say SYS"}},
+         {"More may be saved by a 16-bit hook (up to", "bf16_compress_hook",
+          "does `nvidia-smi topo -m` say SYS"}},
         {"predict",
          "scenario_olmo762.json",
          0,
@@ -175,8 +176,8 @@ TEST_CASE("measured steps of public reports lie within what is printed", "[repor
     // Computing alone, as the report lets one guess it, is 16.2 s of the 16.3: the fast end is 1 %
     // off.
     CHECK(printed_range(ddp).low == Approx(1e3 * tokens / 8034).epsilon(0.01));
-    // torchtitan 822: resharding after forward is never faster; batch 2 takes 2,457 ms compiled, with
-    // selective recompute.
+    // torchtitan 822: resharding after forward is never faster; batch 2 takes 2,457 ms compiled,
+    // with selective recompute.
     CHECK(predicted("scenario_tt822.json")["best"]["sharding"]["reshard_after_forward"] == false);
     CHECK(printed_range(predicted("scenario_tt822.json", "--batch 2")).holds(2457));
 }
