@@ -292,12 +292,13 @@ Levers levers_of(const Scenario& scenario, const StepInput& input, const Predict
     LeverSearch search(scenario, input, prediction);
     const std::vector<LeverCandidate> candidates = lever_candidates(scenario);
     std::vector<TriedLever> knobs = singles_of(search, candidates);
-    const auto others = std::ranges::stable_partition(knobs, [](const TriedLever& tried) {
-        return tried.kind() != LeverKind::without_sharding &&
-               tried.kind() != LeverKind::micro_batch;
-    });
-    const std::vector<TriedLever> beside(others.begin(), others.end());
-    knobs.erase(others.begin(), knobs.end());
+    const auto others =
+        std::stable_partition(knobs.begin(), knobs.end(), [](const TriedLever& tried) {
+            return tried.kind() != LeverKind::without_sharding &&
+                   tried.kind() != LeverKind::micro_batch;
+        });
+    const std::vector<TriedLever> beside(others, knobs.end());
+    knobs.erase(others, knobs.end());
     name_knobs(search, knobs, scenario.sharding && operations > many_operations ? 2 : 4, levers);
     for (const TriedLever& other : beside) {
         const bool saves_more =

@@ -50,7 +50,7 @@ std::string less_saved_text(const Lever& lever) {
         return fmt::format("up to {}", less_time_text(high, high));
     }
     const std::string text = less_time_text(lever.typical, lever.typical);
-    return high - low < noticeable
+    return high - low < noticeable_saving
                ? text
                : fmt::format("{}, from {}", text, percent_range_text(low, high));
 }
