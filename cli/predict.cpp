@@ -299,7 +299,8 @@ int run_predict(const PredictOptions& options) {
     const std::vector<Destination> destinations = requested_destinations(options, scenario.sync);
     AdvisedPrediction advised = predict_with_progress(
         scenario, input, caps, options.json ? with_every_framework(destinations) : destinations);
-    if (advised.prediction.misfit.empty() && reasons_to_withhold(scenario).empty()) {
+    const bool fits = advised.prediction.misfit.empty() && advised.prediction.best_fits;
+    if (fits && reasons_to_withhold(scenario).empty()) {
         advised.prediction.levers = levers_of(scenario, input, advised.prediction);
     }
     const auto& [prediction, settings, ends] = advised;

@@ -145,6 +145,27 @@ TEST_CASE("an accumulating step that shards is told to reduce in its last micro-
     CHECK(levers_sentence(scenario, levers).find("more memory") != std::string::npos);
 }
 
+TEST_CASE(
+    "replicas that reduce in every micro-step are told to reduce in the last, and pairs add up") {
+    Json document = accumulating_fsdp();
+    document["cluster"]["ranks"] = 4;
+    document["sync"]["strategy"] = "hsdp";
+    document["sync"]["sharding"]["shard_ranks"] = 2;
+    const Levers levers = advised(document).prediction.levers;
+    REQUIRE(levers.alone.size() == 2);
+    REQUIRE(levers.together.has_value());
+    CHECK(levers.together->changes.size() == 2);
+    for (const Lever& lever : levers.alone) {
+        CHECK(levers.together->step < lever.step);
+    }
+    // Asked for as a scenario of its own it takes as long.
+    Json changed = document;
+    changed["sync"]["sharding"]["all_reduce"] = "last_micro_step";
+    const Prediction asked = advised(changed).prediction;
+    const Prediction now = advised(document).prediction;
+    CHECK(asked.default_cap.step() < now.default_cap.step());
+}
+
 TEST_CASE("a lever that does not fit the device is not named") {
     Json document = accumulating_fsdp();
     document["workload"]["device"] = "A100";
