@@ -23,6 +23,7 @@
 #include "sim/base/json_output.h"
 #include "sim/frameworks/framework_advice.h"
 #include "sim/frameworks/sharded_setting.h"
+#include "sim/optimum/levers.h"
 #include "sim/optimum/optimal_plan.h"
 #include "sim/plan/setting_place.h"
 #include "sim/plan/strategy.h"
@@ -320,8 +321,12 @@ int run_predict(const PredictOptions& options) {
     check_knobs(options, scenario);
     const StepInput input = simulated_input(scenario);
     const std::vector<Destination> destinations = requested_destinations(options, scenario.sync);
-    const AdvisedPrediction advised = predict_with_progress(
+    AdvisedPrediction advised = predict_with_progress(
         scenario, input, caps, options.json ? with_every_framework(destinations) : destinations);
+    const bool fits = advised.prediction.misfit.empty() && advised.prediction.best_fits;
+    if (fits && reasons_to_withhold(scenario).empty()) {
+        advised.prediction.levers = levers_of(scenario, input, advised.prediction);
+    }
     const auto& [prediction, settings, ends, knobs] = advised;
     const auto added = additions_to(options, scenario, input, advised);
     std::vector<OutputText> outputs;

@@ -121,8 +121,29 @@ constexpr PresetRing rccl_mi300x{
     .backend = "nccl",
     .most_ranks = 8};
 
+// Between two sockets. NCCL (src/graph/topo.h) counts QPI as 6 GB/s each way (Broadwell), UPI as 10
+// (Skylake) and 22 (Sapphire Rapids), EPYC's links as 16; a copy between GPUs through an Intel CPU
+// as 6/5 of its bytes (INTEL_P2P_OVERHEAD). A ring of 8 GPUs crosses at least once each way, at
+// worst at every hop: then four flows share a direction. Typical: UPI 10, halved by copies through
+// host memory, which write each byte and read it.
+constexpr double worst_between_sockets = 6.0 / 4 * 5 / 6;
+constexpr double worst_between_new_sockets = 22.0 / 4 * 5 / 6;  // CPUs with PCIe 5.0
+constexpr PresetRange pcie_between_sockets{worst_between_sockets, 5, 16.0 * 5 / 6};
+
+constexpr std::string_view which_pcie_gen3 =
+    "does `nvidia-smi topo -m` say SYS between GPUs? Then name pcie-sys; pcie-shm for GPUs without "
+    "peer access; pcie-gen3-one-socket where it says PIX, PXB, PHB or NODE throughout";
+constexpr std::string_view which_pcie_gen4 =
+    "does `nvidia-smi topo -m` say SYS between GPUs? Then name pcie-sys; pcie-shm for GPUs without "
+    "peer access; pcie-gen4-one-socket where it says PIX, PXB, PHB or NODE throughout";
+constexpr std::string_view which_pcie_gen5 =
+    "does `nvidia-smi topo -m` say PIX, PXB, PHB or NODE throughout? Then name "
+    "pcie-gen5-one-socket; pcie-shm for GPUs without peer access";
+constexpr std::string_view which_sockets =
+    "does `nvidia-smi topo -m` say SYS between GPUs? The slow end is for two sockets";
+
 // Name, GPU, what it is, its nodes or ring, source. A GH200's GPU is an H100 with more memory.
-constexpr std::array<LinkPreset, 26> presets{{
+constexpr std::array<LinkPreset, 30> presets{{
     {"nvlink-v100-8", "V100", "one node of 8 V100, NVLink 2",
      nvlink_nodes(GpuGeneration::volta, nvlink_v100),
      "NCCL's 6 x 20 GB/s; no measurement was at hand"},
@@ -150,21 +171,46 @@ constexpr std::array<LinkPreset, 26> presets{{
      {1, 10}},
     {"mi300x-8", "MI300X", "one node of 8 MI300X, Infinity Fabric, RCCL", rccl_mi300x,
      "RCCL's 7 x 48 GB/s and its constants of a ring; no measurement was at hand"},
-    {"pcie-gen3", "V100", "one node of up to 8 GPUs, PCIe 3.0 x16",
+    {"pcie-gen3",
+     "V100",
+     "one node of up to 8 GPUs, PCIe 3.0 x16",
+     pcie_nodes(GpuGeneration::volta, {worst_between_sockets, 9.5, 12}),
+     "NCCL's 12 GB/s at best; the slow end is two sockets whose 8 GPUs all cross QPI",
+     {},
+     which_pcie_gen3},
+    {"pcie-gen4",
+     "A100",
+     "one node of up to 8 GPUs, PCIe 4.0 x16",
+     pcie_nodes(GpuGeneration::ampere, {worst_between_sockets, 19, 24}),
+     "NCCL's 24 GB/s at best; published: 10 to 22 GB/s; the slow end is two sockets, as pcie-sys",
+     {},
+     which_pcie_gen4},
+    {"pcie-gen5",
+     "H100",
+     "one node of up to 8 GPUs, PCIe 5.0 x16",
+     pcie_nodes(GpuGeneration::hopper, {worst_between_new_sockets, 36, 48}),
+     "NCCL's 48 GB/s at best; published: 28 to 45 GB/s; the slow end is two sockets on UPI",
+     {},
+     which_pcie_gen5},
+    {"pcie-gen3-one-socket", "V100", "up to 8 GPUs behind one CPU, PCIe 3.0 x16",
      pcie_nodes(GpuGeneration::volta, {4, 9.5, 12}),
-     "NCCL's 12 GB/s at best; less across CPU sockets or through host memory"},
-    {"pcie-gen4", "A100", "one node of up to 8 GPUs, PCIe 4.0 x16",
+     "NCCL's 12 GB/s at best; less where GPUs share a switch or copy through host memory"},
+    {"pcie-gen4-one-socket", "A100", "up to 8 GPUs behind one CPU, PCIe 4.0 x16",
      pcie_nodes(GpuGeneration::ampere, {8, 19, 24}),
-     "NCCL's 24 GB/s at best; published: 10 to 22 GB/s, by peer access and CPU sockets"},
-    {"pcie-gen5", "H100", "one node of up to 8 GPUs, PCIe 5.0 x16",
+     "NCCL's 24 GB/s at best; published: 10 to 22 GB/s, by peer access"},
+    {"pcie-gen5-one-socket", "H100", "up to 8 GPUs behind one CPU, PCIe 5.0 x16",
      pcie_nodes(GpuGeneration::hopper, {20, 36, 48}),
-     "NCCL's 48 GB/s at best; published: 28 to 45 GB/s, by peer access and CPU sockets"},
+     "NCCL's 48 GB/s at best; published: 28 to 45 GB/s, by peer access"},
+    {"pcie-sys", "A100", "one node of up to 8 GPUs on two CPU sockets (SYS), PCIe",
+     pcie_nodes(GpuGeneration::ampere, pcie_between_sockets),
+     "NCCL's 6 to 16 GB/s between sockets, shared by up to four flows, halved by host memory"},
     {"pcie-shm",
      "L40S",
      "one node without peer access (L40S, L4, RTX), host memory",
-     with_capability(pcie_nodes(GpuGeneration::ampere, {3.5, 5.8, 14}), 89),
-     "three published sets of 4 GPUs: 5.4, 5.5 and 7.3 GB/s",
-     {1, 7.5}},
+     with_capability(pcie_nodes(GpuGeneration::ampere, {worst_between_sockets, 5.8, 14}), 89),
+     "three published sets of 4 GPUs: 5.4, 5.5 and 7.3 GB/s; the slow end is two sockets",
+     {1, 7.5},
+     which_sockets},
     {"ib-hdr-200",
      "A100",
      "nodes of 8 A100, 8 HDR InfiniBand NICs each",
@@ -327,6 +373,9 @@ LinkParameters preset_link(const LinkPreset& preset, PresetEnd end) {
     link.provenance.source = fmt::format("{}{}", prior_source, preset.source);
     link.provenance.hardware = preset.what;
     link.preset = name;
+    if (!preset.question.empty()) {
+        link.caveats.push_back({std::string(preset.question)});
+    }
     if (const auto* nodes = std::get_if<PresetNodes>(&preset.hardware)) {
         link.algorithm = Algorithm::nccl;
         link.topology = topology_of(*nodes, end);

@@ -76,6 +76,7 @@ struct LinkPreset {
     std::variant<PresetNodes, PresetRing> hardware;
     std::string_view source;
     PresetLogs logs = {};
+    std::string_view question = {};  // that tells it from its neighbours: a caveat of its link
 };
 
 // The source of a preset's link begins with this, before the preset's own.

@@ -283,11 +283,12 @@ void note_assumed_interference(const StepInput& input, Prediction& prediction) {
     const InterferenceSegment& large = input.link.interference.back();
     const auto factor = [](std::int64_t ppm) { return static_cast<double>(ppm) * 1e-6; };
     prediction.notes.push_back(fmt::format(
-        "link {}: what computing and collectives cost each other was not measured. Assumed of "
-        "large ones: computing takes {:.2f} times as long beside one (error {:.2f}), one {:.2f} "
-        "times "
-        "beside computing ({:.2f}), where it begins {:.0f} us late. \"interference\": \"none\" in "
-        "the link turns that off",
+        "link {}: nobody measured what computing and collectives cost each other. Assumed for "
+        "large "
+        "collectives: computing beside one takes {:.2f} times as long (error {:.2f}), the "
+        "collective "
+        "{:.2f} times as long (error {:.2f}), and it begins {:.0f} us late. \"interference\": "
+        "\"none\" in the link turns that off",
         input.link.name, factor(large.slowdown.compute_slowdown_ppm),
         large.errors->compute_slowdown, factor(large.slowdown.communication_slowdown_ppm),
         large.errors->communication_slowdown, to_us(large.slowdown.start_delay)));

@@ -13,6 +13,7 @@
 #include "sim/base/units.h"
 #include "sim/plan/strategy.h"
 #include "sim/predict/evaluation.h"
+#include "sim/predict/lever.h"
 #include "sim/predict/named_cap.h"
 #include "sim/program/program.h"
 #include "sim/scenario/scenario.h"
@@ -44,6 +45,8 @@ struct Prediction {
     std::optional<OverlapDoubt> doubt = {};
     // Sentences: it does not fit the device. Set by who knows the scenario.
     std::string misfit = {};
+    // Other knobs that save most; set as well by who knows the scenario (sim/optimum/levers.h).
+    Levers levers = {};
     bool every_plan = false;  // whether the sweep holds every plan of any cap
     bool best_fits = true;    // false: no setting fits, and `best` has the least memory
     // Sharded, by rising memory: no row is faster with less.

@@ -19,6 +19,8 @@ void scale_optimizer(std::int64_t before, std::int64_t after, Scenario& scenario
     }
 }
 
+}  // namespace
+
 Scenario with_strategy(const Scenario& scenario, ComparedStrategy strategy) {
     if (strategy == ComparedStrategy::ddp) {
         return with_sharding(scenario, std::nullopt);
@@ -31,8 +33,6 @@ Scenario with_strategy(const Scenario& scenario, ComparedStrategy strategy) {
     request.reshard_ranks.reset();
     return with_sharding(scenario, request);
 }
-
-}  // namespace
 
 Scenario with_sharding(const Scenario& scenario, const std::optional<ShardingRequest>& request) {
     Scenario other = scenario;

@@ -18,6 +18,11 @@ enum class ComparedStrategy : std::uint8_t { ddp, fsdp, hsdp, zero3 };
 template <>
 inline constexpr auto names_of<ComparedStrategy> = names("ddp", "fsdp", "hsdp", "zero3");
 
+// The scenario with another strategy, at the defaults of settings that only that one has;
+// optimizer_ms is that of the scenario's own strategy: one that updates p times as much takes p
+// times as long. Throws InputError for a strategy that is impossible.
+Scenario with_strategy(const Scenario& scenario, ComparedStrategy strategy);
+
 struct StrategyRow {
     ComparedStrategy strategy = ComparedStrategy::ddp;
     Evaluation best;  // with its memory
@@ -30,9 +35,7 @@ struct StrategyRow {
 Scenario with_sharding(const Scenario& scenario, const std::optional<ShardingRequest>& request);
 
 // Each strategy with its best setting, in the order given. Groups listed in the scenario apply to
-// all sharded strategies. optimizer_ms is that of the scenario's own strategy: a strategy that
-// updates p times as much takes p times as long. Throws InputError as predict(), and for a strategy
-// that is impossible on the scenario's ranks.
+// all sharded strategies. Throws InputError as predict() and with_strategy().
 std::vector<StrategyRow> compare_strategies(const Scenario& scenario,
                                             const std::vector<ComparedStrategy>& strategies);
 

@@ -1,7 +1,9 @@
 #include "sim/report/number_text.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -54,6 +56,40 @@ std::string percent_range_text(double low, double high) {
     return (from == to ? to : from + " to " + to) + " %";
 }
 
+namespace {
+
+// The part of the time that is left; empty: not a simple one.
+std::string_view simple_part(double low, double high) {
+    constexpr double tolerance = 0.02;
+    constexpr std::array<std::pair<double, std::string_view>, 3> parts{
+        {{1.0 / 2, "half the time"},
+         {2.0 / 3, "a third of the time"},
+         {3.0 / 4, "a quarter of the time"}}};
+    const auto near = std::ranges::find_if(parts, [&](const auto& part) {
+        return std::abs(low - part.first) <= tolerance && std::abs(high - part.first) <= tolerance;
+    });
+    return near == parts.end() ? std::string_view() : near->second;
+}
+
+}  // namespace
+
+std::string less_time_text(double low, double high) {
+    const std::string_view part = simple_part(low, high);
+    return part.empty() ? percent_range_text(low, high) + " less time" : std::string(part);
+}
+
+std::string faster_text(double low, double high) {
+    constexpr double misleading = 0.3;
+    return high >= misleading ? less_time_text(low, high)
+           : low == high      ? percent_text(low) + " faster"
+                              : percent_range_text(low, high) + " faster";
+}
+
+std::string faster_than_text(double low, double high, const std::string& other) {
+    const std::string text = faster_text(low, high);
+    return fmt::format("{} {} {}", text, text.ends_with("the time") ? "of" : "than", other);
+}
+
 std::string counted(long long count, const std::string& noun) {
     return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
 }
@@ -62,7 +98,10 @@ std::string wrapped(const std::string& text, std::size_t columns) {
     std::string result;
     std::size_t line = 0;  // its length so far
     for (std::size_t begin = 0; begin < text.size();) {
-        const std::size_t end = std::min(text.find(' ', begin), text.size());
+        std::size_t end = std::min(text.find(' ', begin), text.size());
+        if (text.compare(end, 2, " %") == 0) {  // stays with its number
+            end = std::min(text.find(' ', end + 1), text.size());
+        }
         const std::size_t word = end - begin;
         if (line > 0 && line + 1 + word > columns) {
             result += '\n';

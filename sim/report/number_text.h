@@ -28,6 +28,18 @@ std::string percent_text(double share);
 // 2.3 %".
 std::string percent_range_text(double low, double high);
 
+// By how much less time a step takes: "12 % less time", "12 to 30 % less time"; near a simple part
+// "half the time", "a third of the time", "a quarter of the time". Precondition: from 0 to 1.
+std::string less_time_text(double low, double high);
+
+// "12 % faster"; from 30 % on "half the time", "35 to 41 % less time", because half the time is
+// twice as fast.
+std::string faster_text(double low, double high);
+
+// "12 % faster than the default", "half the time of the default", "35 to 41 % less time than the
+// default".
+std::string faster_than_text(double low, double high, const std::string& other);
+
 // "1 round", "2 rounds".
 std::string counted(long long count, const std::string& noun);
 

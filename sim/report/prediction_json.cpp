@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "sim/base/json_output.h"
+#include "sim/report/lever_text.h"
 #include "sim/report/verdict.h"
 #include "sim/scenario/sharding_input.h"
 
@@ -146,6 +147,31 @@ Json verdict_json(const PredictedVerdict& verdict, const Prediction& prediction)
     return json;
 }
 
+Json lever_json(const Scenario& scenario, const Lever& lever) {
+    Json json{{"step_ms", to_ms(lever.step)},
+              {"saved", lever.typical},
+              {"saved_at_ends", share_json(lever.saved)},
+              {"memory_bytes", lever.memory},
+              {"changes", Json::array()}};
+    for (const LeverChange& change : lever.changes) {
+        Json one{{"knob", name_of(change.kind)},
+                 {"value", change.value},
+                 {"text", lever_name(scenario, change)},
+                 {"typed", lever_typed(scenario, change)}};
+        add_if(!lever_cost(change).empty(), one, "cost", lever_cost(change));
+        json["changes"].push_back(std::move(one));
+    }
+    return json;
+}
+
+Json levers_json(const Scenario& scenario, const Levers& levers) {
+    const auto one = [&](const Lever& lever) { return lever_json(scenario, lever); };
+    Json json{{"alone", json_list(levers.alone, one)}};
+    add_optional(json, "together", levers.together, one);
+    add_unless_empty(json, "others", json_list(levers.others, one));
+    return json;
+}
+
 void add_settings(const SettingAdvice& settings, Json& json) {
     for (const FrameworkSetting& setting : settings.frameworks) {
         json["settings"][std::string(name_of(setting.use.framework))] = setting_json(setting);
@@ -198,6 +224,7 @@ Json to_json(const Scenario& scenario, const Prediction& prediction, const Setti
               {"settings", Json::object()},
               {"notes", notes_of(scenario, prediction.notes)}};
     add_settings(settings, json);
+    add_if(prediction.levers != Levers{}, json, "levers", levers_json(scenario, prediction.levers));
     if (!ends.link.empty()) {
         json["link_preset"] = {{"name", scenario.link.preset},
                                {"ends", json_list(ends.link, prior_end_json)}};

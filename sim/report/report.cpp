@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "sim/base/transformed.h"
+#include "sim/report/lever_text.h"
 #include "sim/report/number_text.h"
 #include "sim/report/sharding_text.h"
 #include "sim/report/verdict.h"
@@ -296,6 +297,25 @@ std::string binding_text(const Binding& binding, Duration step, Duration communi
                ms_text(communication), 100 * share_of(hidden, communication), ms_text(exposed));
 }
 
+// Between hosts over a link of the user's own; presets say what their slow end brings.
+std::string longest_text(const Scenario& scenario, const Evaluation& advised) {
+    const LinkParameters& link = scenario.link;
+    const bool joins_hosts =
+        !link.tiers.empty() ||
+        (link.topology && link.topology->regular && link.topology->regular->nics &&
+         scenario.group.ranks > link.topology->regular->node.gpus);
+    if (!link.preset.empty() || !joins_hosts || advised.communication == Duration{0}) {
+        return "";
+    }
+    return indented(
+        fmt::format(
+            "Even with nothing hidden a step would take {} over this link. A longer one has "
+            "another cause: NCCL on sockets (NCCL_DEBUG=INFO says NET/Socket), a link "
+            "slower than stated, or data that arrive late.",
+            ms_text(advised.step() - advised.exposed + advised.communication)),
+        2);
+}
+
 std::string percentile_marks(const PercentileTable& table, std::size_t row) {
     return marks_text({{row == table.chosen, "chosen"},
                        {row == table.default_row(), table.rows[row].sharding ? "yours" : "default"},
@@ -322,13 +342,14 @@ std::string text_report(const Scenario& scenario, const Prediction& prediction,
     text += '\n';
     text += binding_text(prediction.binding, advised.times.step(), advised.communication,
                          advised.exposed) +
-            launch_text(prediction) + plateau_text(prediction);
+            launch_text(prediction) + longest_text(scenario, advised) + plateau_text(prediction);
     text += full || shards ? confidence_text(prediction) : "";
     const bool advises =
         verdict.advice != Advice::withheld && (shards || verdict.advice != Advice::does_not_fit);
     if (chooses && advises) {
         text += settings_text(settings) + settings_text(settings.sharded);
     }
+    text += advises ? levers_table(scenario, prediction.levers) : "";
     text += full ? provenance_text(scenario.link) : "";
     text += ends_text(fmt::format("{} is a preset", scenario.link.preset), ends.link);
     if (const Device* device = device_of(scenario)) {
@@ -431,12 +452,12 @@ std::string comparison_text(const std::vector<StrategyRow>& rows) {
                         fastest.best.fits() ? "" : ", which does not fit either,");
     for (const StrategyRow& row : rows) {
         if (row.best.fits() && row.strategy != fastest.strategy) {
-            text += fmt::format(
-                ", {} faster than {} with {} of its memory",
-                percent_text(share_of(row.best.step() - fastest.best.step(), row.best.step())),
-                name_of(row.strategy),
-                percent_text(static_cast<double>(fastest.best.peak().count) /
-                             static_cast<double>(row.best.peak().count)));
+            const double faster = share_of(row.best.step() - fastest.best.step(), row.best.step());
+            text +=
+                fmt::format(", {} with {} of its memory",
+                            faster_than_text(faster, faster, std::string(name_of(row.strategy))),
+                            percent_text(static_cast<double>(fastest.best.peak().count) /
+                                         static_cast<double>(row.best.peak().count)));
         }
     }
     return text + ".\n";

@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "sim/report/lever_text.h"
 #include "sim/report/number_text.h"
 #include "sim/report/sharding_text.h"
 #include "sim/report/sweep_table.h"
@@ -43,11 +44,10 @@ std::string setting_text(const Scenario& scenario, const Prediction& prediction,
         fmt::format("Set {}: ", cap_to_set_text(scenario.sync.strategy, best.cap.size().value()));
     const std::string the_default = default_text(scenario, prediction);
     if (!saved) {
-        return fmt::format("{}{} faster than {}.", set, percent_text(typical), the_default);
+        return fmt::format("{}{}.", set, faster_than_text(typical, typical, the_default));
     }
     if (saved->low > 0) {
-        return fmt::format("{}{} faster than {}.", set, percent_range_text(saved->low, saved->high),
-                           the_default);
+        return fmt::format("{}{}.", set, faster_than_text(saved->low, saved->high, the_default));
     }
     constexpr double noticeable = 0.001;
     if (typical < noticeable) {
@@ -115,9 +115,9 @@ std::string ddp_text(const Prediction& prediction) {
     return faster < worth_changing
                ? ""
                : fmt::format(
-                     " Better, use DistributedDataParallel (strategy ddp): {} faster with its "
-                     "default caps.",
-                     percent_text(faster));
+                     " Better, use DistributedDataParallel (strategy ddp): {} with its default "
+                     "caps.",
+                     faster_text(faster, faster));
 }
 
 // --- sharded steps ---
@@ -152,7 +152,7 @@ std::string sharded_text(const Prediction& prediction) {
     const Evaluation& best = prediction.advised();
     const Evaluation& own = prediction.default_cap;
     if (!prediction.best_fits) {
-        return fmt::format("No setting fits: even {} needs {}, and the device has {}.",
+        return fmt::format("No setting fits: the smallest, {}, needs {}, and the device has {}.",
                            setting_text(best.sharded->request), memory_text(best.peak()),
                            memory_text(*best.memory->device));
     }
@@ -218,7 +218,7 @@ PredictedVerdict verdict_of(const Scenario& scenario, const Prediction& predicti
         }
         verdict.text = setting_text(scenario, prediction, verdict.saved);
     }
-    verdict.text += ddp_text(prediction);
+    verdict.text += ddp_text(prediction) + levers_sentence(scenario, prediction.levers);
     const std::vector<std::string> reasons = reasons_to_withhold(scenario);
     if (!reasons.empty()) {
         verdict = {.advice = Advice::withheld, .text = withheld_text(reasons)};

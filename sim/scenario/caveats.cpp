@@ -151,6 +151,13 @@ std::vector<std::string> caveats(const Scenario& scenario) {
     if (sync.batch_norm != BatchNormSync::local && !has_batch_norm(scenario)) {
         notes.emplace_back("/sync/batch_norm has no effect on a workload without BatchNorm");
     }
+    if (sync.framework == SettingPlace::deepspeed_zero1 ||
+        sync.framework == SettingPlace::deepspeed_zero2) {
+        notes.emplace_back(
+            "DeepSpeed's ZeRO-1 and 2 run Python for each parameter in backward, which is not "
+            "modelled: with many small tensors a step may take several times as long (3.9 s for "
+            "1.17 s predicted, in one public report)");
+    }
     const std::optional<std::int64_t> measured = scenario.link.provenance.ranks;
     if (measured && *measured != scenario.group.ranks) {
         notes.push_back(

@@ -62,6 +62,29 @@ TEST_CASE("every preset is a link file, and its ends are no faster and no slower
     }
 }
 
+TEST_CASE("PCIe whose paths nobody looked at holds one socket and two, and asks") {
+    const auto time = [](std::string_view name, PresetEnd end) {
+        constexpr Bytes large{1LL << 30};
+        return to_us(collective_time(CollectiveKind::all_reduce, large, {8, 8},
+                                     preset_link(*find_preset(name), end)));
+    };
+    for (const std::string name : {"pcie-gen3", "pcie-gen4"}) {
+        CAPTURE(name);
+        CHECK(time(name, PresetEnd::typical) == time(name + "-one-socket", PresetEnd::typical));
+        CHECK(time(name, PresetEnd::fast) <= time(name + "-one-socket", PresetEnd::fast));
+        // QPI's 6 GB/s, less a sixth for 64-byte packets, shared by four flows: 1.25 GB/s. A ring
+        // of eight sends 7/4 of the bytes.
+        CHECK(time(name, PresetEnd::slow) ==
+              Approx(1e6 * 7 / 4 * (1LL << 30) / 1.25e9).epsilon(0.05));
+        const LinkParameters link = preset_link(*find_preset(name), PresetEnd::typical);
+        REQUIRE(link.caveats.size() == 1);
+        CHECK(link.caveats.front().text.find("nvidia-smi topo -m") != std::string::npos);
+        CHECK_FALSE(link.caveats.front().withholds);
+    }
+    CHECK(time("pcie-sys", PresetEnd::typical) > time("pcie-gen3-one-socket", PresetEnd::typical));
+    CHECK(preset_link(*find_preset("pcie-sys"), PresetEnd::typical).caveats.empty());
+}
+
 TEST_CASE("a scenario names a preset where a file may stand, and the preset wins") {
     const Scenario scenario =
         parse_scenario(document_with("nvlink-h100-8", 8), "folder/s.json", no_file);

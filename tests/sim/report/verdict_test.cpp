@@ -54,12 +54,28 @@ TEST_CASE("a cap that is faster whatever is wrong is to be set, with what it sav
     INFO(verdict.text);
     CHECK(verdict.advice == Advice::set_cap);
     CHECK(verdict.text.starts_with("Set bucket_cap_mb="));
-    CHECK(verdict.text.ends_with(" % faster than the default of 25 MiB."));
+    CHECK(verdict.text.ends_with(" % less time than the default of 25 MiB."));
     REQUIRE(verdict.saved.has_value());
     const double typical =
         1 - to_ms(prediction.advised().step()) / to_ms(prediction.default_cap.step());
     CHECK(verdict.saved->low < typical);
     CHECK(typical < verdict.saved->high);
+}
+
+TEST_CASE("half the time is said so, and not as 51 % faster") {
+    CHECK(faster_than_text(0.12, 0.12, "the default") == "12 % faster than the default");
+    CHECK(faster_than_text(0.03, 0.05, "the default") == "3.0 to 5.0 % faster than the default");
+    CHECK(faster_than_text(0.51, 0.51, "the default") == "half the time of the default");
+    CHECK(faster_than_text(0.35, 0.41, "the default") == "35 to 41 % less time than the default");
+    CHECK(less_time_text(0.66, 0.67) == "a third of the time");
+    CHECK(less_time_text(0.76, 0.76) == "a quarter of the time");
+    CHECK(less_time_text(0.5, 0.6) == "50 to 60 % less time");
+}
+
+TEST_CASE("a percent sign stays on the line of its number") {
+    // "gains 12 %" has ten characters.
+    CHECK(wrapped("gains 12 % here", 9) == "gains\n12 % here");
+    CHECK(wrapped("gains 12 % here", 10) == "gains 12 %\nhere");
 }
 
 TEST_CASE("where no cap is faster the default is kept") {
