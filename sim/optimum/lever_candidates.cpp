@@ -127,6 +127,19 @@ void add_replicated(const Scenario& scenario, std::vector<LeverCandidate>& candi
                           }});
 }
 
+// Whole blocks keep operators, others all; --knobs crosses the rest.
+LeverCandidate with_less_recomputed(const Recompute& recompute) {
+    const bool is_full = recompute == Recompute{};
+    return {{LeverKind::activation_checkpointing, is_full ? "operators" : "none"},
+            [is_full](Scenario& s) {
+                auto& model = std::get<ModelWorkload>(s.workload);
+                const auto less =
+                    is_full ? std::optional(Recompute{.keeps = CheckpointKeeps::operators})
+                            : std::nullopt;
+                return std::exchange(model.recompute, less) != less;
+            }};
+}
+
 // Measured computing takes as long for each sample.
 bool double_micro_batch(Scenario& scenario) {
     auto* model = std::get_if<ModelWorkload>(&scenario.workload);
@@ -168,6 +181,9 @@ std::vector<LeverCandidate> lever_candidates(const Scenario& scenario) {
          double_micro_batch});
     candidates.push_back({{LeverKind::sync_each_step, "false"},
                           [](Scenario& s) { return std::exchange(s.step.sync_each_step, false); }});
+    if (model != nullptr && model->recompute && has_prior_computing(scenario)) {
+        candidates.push_back(with_less_recomputed(*model->recompute));
+    }
     return candidates;
 }
 

@@ -27,7 +27,8 @@ enum class LeverKind : std::uint8_t {
     // For both.
     micro_batch,  // a larger one, and fewer micro-steps
     sync_each_step,
-    accumulation  // more of it, which changes the training
+    activation_checkpointing,  // less of it
+    accumulation               // more of it, which changes the training
 };
 
 template <>
@@ -35,7 +36,8 @@ inline constexpr auto names_of<LeverKind> = names("gradient_sync", "all_reduce",
                                                   "reshard_after_backward", "reduce_dtype",
                                                   "parameter_dtype", "shard_ranks",
                                                   "without_sharding", "comm_hook", "views",
-                                                  "micro_batch", "sync_each_step", "accumulation");
+                                                  "micro_batch", "sync_each_step",
+                                                  "activation_checkpointing", "accumulation");
 
 struct LeverChange {
     LeverKind kind = LeverKind::views;

@@ -107,6 +107,8 @@ std::string lever_name(const Scenario& scenario, const LeverChange& change) {
                                accumulation_text(scenario.step.accumulation / 2));
         case LeverKind::sync_each_step:
             return "a host that does not wait for each step";
+        case LeverKind::activation_checkpointing:
+            return value == "none" ? "no recomputation" : "results of operators kept";
         case LeverKind::accumulation:
             return fmt::format("accumulating over {} micro-steps", value);
     }
@@ -141,6 +143,11 @@ std::string lever_typed(const Scenario& scenario, const LeverChange& change) {
             return "";
         case LeverKind::sync_each_step:
             return "no loss.item() in each step (sync_each_step: false)";
+        case LeverKind::activation_checkpointing:
+            return value == "none"
+                       ? "no checkpoint_wrapper (activation_checkpointing: none)"
+                       : "checkpoint_wrapper with a selective context_fn, torchtitan's \"op\" "
+                         "(activation_checkpointing: operators)";
         case LeverKind::accumulation:
             return "no_sync() in all micro-steps but the last";
     }

@@ -6,8 +6,8 @@
 // the weights' copies in 16 bits. Attention in one kernel keeps no scores; compiled passes over
 // memory are computed again. This is what Korthikanti et al. count (arXiv 2205.05198, section 4),
 // who leave out what follows the layers. A checkpointed block keeps only its input and, where
-// asked, some results; one whole block is there while backward computes it again. Left out are what the
-// allocator, the CUDA context and NCCL take, and what kernels need while they run.
+// asked, some results; one whole block is there while backward computes it again. Left out are what
+// the allocator, the CUDA context and NCCL take, and what kernels need while they run.
 #pragma once
 
 #include <algorithm>

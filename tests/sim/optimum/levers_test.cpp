@@ -182,6 +182,31 @@ TEST_CASE("a lever that does not fit the device is not named") {
     REQUIRE(prediction.best_fits);
 }
 
+TEST_CASE("a step that recomputes for nothing is told what less of it saves and costs") {
+    Json document = accumulating_fsdp();
+    document["workload"]["device"] = "A100";
+    for (const char* measured : {"forward_ms", "backward_ms"}) {
+        document["workload"].erase(measured);
+    }
+    document["workload"]["batch"] = 64;
+    document["cluster"]["link"]["segments"][0]["bandwidth_gb_per_s"] = 100;
+    document["workload"]["activation_checkpointing"] = "full";
+    const auto lever_of = [](const Json& of) {
+        const Levers levers = advised(of).prediction.levers;
+        const auto found = std::ranges::find_if(levers.alone, [](const Lever& lever) {
+            return lever.changes.front().kind == LeverKind::activation_checkpointing;
+        });
+        REQUIRE(found != levers.alone.end());
+        return *found;
+    };
+    const Lever operators = lever_of(document);
+    CHECK(operators.changes.front().value == "operators");
+    CHECK(operators.typical > 0.02);
+    CHECK(operators.memory > 0);
+    document["workload"]["activation_checkpointing"] = "operators";
+    CHECK(lever_of(document).changes.front().value == "none");
+}
+
 TEST_CASE("ends of presets give what a lever saves a range") {
     Json document = two_gradients();
     document["workload"]["gradients"][0]["numel"] = 50'000'000;
