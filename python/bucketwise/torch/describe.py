@@ -1,0 +1,158 @@
+"""Describes the training step of any PyTorch model as a scenario, without weights, memory or GPU.
+
+usage: python -m bucketwise.torch.describe CONFIG.json|FOLDER|MODULE:FUNCTION [--batch B] [--sequence S] [--dtype bf16]
+       [--checkpointing full|operators|N] [-o workload.json]
+
+CONFIG.json is a configuration of Hugging Face Transformers, FOLDER holds one; nothing is downloaded. MODULE:FUNCTION
+names a function, called without arguments, that returns an nn.Module that takes tokens, or the module and its inputs (a tensor, a
+tuple or a dictionary). One forward and one backward pass run on tensors that have no memory. The scenario
+lists every operation with its work and its module, every parameter in the order of readiness, and what autograd keeps:
+
+    bucketwise predict workload.json --link link.json
+"""
+
+import argparse
+import importlib
+import json
+import sys
+from pathlib import Path
+
+if not __package__:  # as a script
+    sys.path[0] = str(Path(__file__).resolve().parents[2])
+
+try:
+    import torch
+except ImportError:
+    sys.exit("bucketwise.torch.describe: PyTorch is not installed for this Python")
+
+from bucketwise.torch._hugging_face import Refused, build, inputs, loss_of  # noqa: E402
+from bucketwise.torch._listed_model import listed_model  # noqa: E402
+from bucketwise.torch._operations import Recording, fake_copy  # noqa: E402
+
+DTYPES = {"float32": torch.float32, "fp32": torch.float32, "bfloat16": torch.bfloat16, "bf16": torch.bfloat16,
+          "float16": torch.float16, "fp16": torch.float16}
+# In the file until a link is named: a scenario has one.
+PLACEHOLDER = {"name": "a placeholder, not measured: give --link", "algorithm": "ring",
+               "segments": [{"latency_us": 50.0, "bandwidth_gb_per_s": 1.0}],
+               "caveats": ["the link is a placeholder: give a measured one with --link"]}
+
+
+def describe(model, batch, sequence=0, arguments=None, dtype=torch.bfloat16, name=None):
+    """Returns a scenario's `workload` and caveats of one forward and backward pass of an nn.Module.
+
+    arguments: function that returns the arguments of its forward, a tuple or dictionary; called where tensors have no memory.
+    The module's parameters and buffers are replaced by tensors without memory.
+    """
+    model.train()
+    fake = fake_copy(model, dtype)
+    with fake:
+        given = arguments() if arguments is not None else torch.zeros(batch, sequence, dtype=torch.long)
+        given = _without_memory(given, dtype)
+    run = (lambda: model(**given)) if isinstance(given, dict) else (lambda: model(*given))
+    recording = Recording(model, fake).run(run, loss_of)
+    spelled = str(dtype).split(".")[-1]
+    listed, caveats = listed_model(recording, batch, sequence, dtype.itemsize)
+    return {"model": listed, "batch": batch, "dtype": spelled, "device": "H100"}, caveats
+
+
+def _without_memory(given, dtype):
+    def one(value):
+        if not isinstance(value, torch.Tensor):
+            return value
+        return torch.empty(value.shape, dtype=dtype if value.is_floating_point() else value.dtype)
+
+    if isinstance(given, dict):
+        return {name: one(value) for name, value in given.items()}
+    return tuple(one(value) for value in (given if isinstance(given, (tuple, list)) else (given,)))
+
+
+def _of_function(what):
+    module, _, function = what.partition(":")
+    sys.path.insert(0, ".")
+    made = getattr(importlib.import_module(module), function)()
+    model, given = made if isinstance(made, tuple) else (made, None)
+    if not isinstance(model, torch.nn.Module):
+        raise Refused(f"{what}: expected a function that returns an nn.Module, or one and its inputs, "
+                      f"got {type(model).__name__}")
+    return model, given
+
+
+def document_of(options):
+    dtype = DTYPES[options.dtype]
+    if ":" in options.model and not Path(options.model).exists():
+        model, given = _of_function(options.model)
+        batch = options.batch or (_batch_of(given) if given is not None else 8)
+        sequence = 0 if given is not None else options.sequence or 512
+        workload, caveats = describe(model, batch, sequence, (lambda: given) if given is not None else None, dtype)
+        return _document(type(model).__name__, workload, caveats)
+    model, config, caveats = build(options.model)
+    longest = getattr(config.get_text_config(), "max_position_embeddings", None) or 1024
+    if (options.sequence or 0) > longest:
+        raise Refused(f"--sequence: expected at most {longest}, the model's longest, got {options.sequence}")
+    sequence = options.sequence or min(longest, 1024)
+    batch = options.batch or 8
+    made = {}
+
+    def arguments():
+        given, made["reads"] = inputs(model, config, batch, sequence)
+        return given
+
+    workload, more = describe(model, batch, sequence, arguments, dtype)
+    if not made["reads"]:
+        workload["model"].pop("sequence_length")
+    return _document(type(model).__name__, workload, caveats + more)
+
+
+def _batch_of(given):
+    values = given.values() if isinstance(given, dict) else given if isinstance(given, (tuple, list)) else [given]
+    return next(int(value.shape[0]) for value in values if isinstance(value, torch.Tensor))
+
+
+def _document(name, workload, caveats):
+    if "sequence_length" in workload["model"]:
+        workload["sequence_length"] = workload["model"]["sequence_length"]
+    document = {"name": f"{name}, described", "workload": workload,
+                "cluster": {"ranks": 8, "link": PLACEHOLDER}, "sync": {"strategy": "ddp"},
+                "step": {"optimizer": "adam"}}
+    if caveats:
+        document["caveats"] = [caveat[:500] for caveat in caveats]
+    return document
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="python -m bucketwise.torch.describe", description=__doc__.split("\n")[0])
+    parser.add_argument("model", metavar="CONFIG.json|FOLDER|MODULE:FUNCTION")
+    parser.add_argument("--batch", type=int, help="samples per rank; default: 8")
+    parser.add_argument("--sequence", type=int, help="tokens; default: the model's longest, at most 1024")
+    parser.add_argument("--dtype", choices=sorted(DTYPES), default="bfloat16")
+    parser.add_argument("--checkpointing", help="what backward computes again: full, operators, or every Nth block")
+    parser.add_argument("-o", "--output", default="-", help="file to write; default: standard output")
+    options = parser.parse_args()
+    try:
+        document = document_of(options)
+    except Refused as refused:
+        parser.exit(2, f"bucketwise.torch.describe: {refused}\n")
+    if options.checkpointing:
+        every = options.checkpointing
+        document["workload"]["activation_checkpointing"] = {"every": int(every)} if every.isdigit() else every
+    text = json.dumps(document)
+    if options.output == "-":
+        print(text)
+    else:
+        Path(options.output).write_text(text + "\n")
+        print(_summary(document), file=sys.stderr)
+
+
+def _summary(document):
+    model = document["workload"]["model"]
+    count = 0
+    for parameter in model["parameters"]:
+        numel = 1
+        for extent in parameter["shape"]:
+            numel *= extent
+        count += numel
+    return f"{document['name']}: {count} parameters in {len(model['parameters'])} tensors, {len(model['operations'])} operations"
+
+
+if __name__ == "__main__":
+    main()
