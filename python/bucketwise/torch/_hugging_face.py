@@ -17,7 +17,14 @@ SIZES = ("hidden_size", "num_hidden_layers", "intermediate_size")
 
 
 class Refused(Exception):
-    """The model cannot be described; the text says why."""
+    """A model cannot be described: file or option, JSON pointer, expected, got."""
+
+    def __str__(self):
+        file, pointer, expected, got = self.args
+        return f"{file}: {pointer + ': ' if pointer else ''}expected {expected}, got {got}"
+
+    def parts(self):
+        return dict(zip(("file", "pointer", "expected", "got"), map(str, self.args)))
 
 
 def build(file):
@@ -27,22 +34,22 @@ def build(file):
     try:
         document = json.loads(path.read_text())
     except (OSError, ValueError) as error:
-        raise Refused(f"{path}: expected a model configuration, got {error}") from None
+        raise Refused(path, "", "a model configuration", error) from None
     notes = _notes(document)
     quantised = document.pop("quantization_config", None)
     if quantised and quantised.get("quant_method") not in DEQUANTISED:
-        raise Refused(f"{path}: /quantization_config: expected none: quantised weights are not trained, got one")
+        raise Refused(path, "/quantization_config", "none: quantised weights are not trained", "one")
     if quantised:
         notes.append("quantised weights are taken as dequantised for training")
     os.environ["HF_HUB_OFFLINE"] = "1"
     try:
         import transformers
     except ImportError:
-        raise Refused("transformers is not installed for this Python") from None
+        sys.exit("bucketwise.torch.describe: transformers is not installed for this Python")
     transformers.utils.logging.set_verbosity_error()
     kind = document.get("model_type")
     if kind not in transformers.CONFIG_MAPPING:
-        raise Refused(f"{path}: /model_type: transformers {transformers.__version__} has no model of type {kind!r}")
+        raise Refused(path, "/model_type", f"a model that transformers {transformers.__version__} has", kind)
     for key, value in MISSING.get(kind, {}).items():
         document.setdefault(key, value)
     config = _config(transformers.CONFIG_MAPPING[kind], document, notes)
@@ -91,7 +98,7 @@ def _usual_class(transformers, config):
         if type(config) in automatic._model_mapping:
             found = automatic._model_mapping[type(config)]
             return found[0] if isinstance(found, tuple) else found
-    raise Refused(f"no model is known of {type(config).__name__}")
+    raise Refused(type(config).__name__, "/architectures", "the name of a model of transformers", "none")
 
 
 def _build(transformers, model_class, config):

@@ -145,9 +145,14 @@ class _Writer:
         flops = 2 * product["m"] * product["n"] * product["k"] * product["count"]
         elements = product["m"] * product["k"] + product["k"] * product["n"] + product["m"] * product["n"]
         forward = {"flops": flops, "elements": operands + group.bias}
+        dropped = group.calls[1:]
+        if dropped:
+            forward.update(kernels=1 + sum(call.kernels for call in dropped),
+                           further_elements=self._elements(sum(call.moved() for call in dropped)))
         if group.kind == "convolution" and group.bias:  # added by a kernel of its own
             result = product["m"] * product["n"] * product["count"]
-            forward.update(kernels=2, further_elements=2 * result)
+            forward.update(kernels=forward.get("kernels", 1) + 1,
+                           further_elements=forward.get("further_elements", 0) + 2 * result)
         operation = {"forward": forward, "product": product}
         if operands != elements * product["count"]:
             operation["operand_elements"] = operands
@@ -202,10 +207,8 @@ class _Writer:
         softmax = {"name": f"{name}.softmax", "kind": "scores_pass", "forward": {"elements": 2 * scores},
                    "input_gradient": {"elements": 3 * scores}, "kept_elements": scores}
         last = product("values", "masked_sum" if is_causal else "weighted_sum", by_values)
-        last["input_gradient"]["kernels"] = 2
-        sums = [call for call in group.backward if call.is_sum]
-        if sums:
-            last["input_gradient"]["kernels"] += len(sums)
-            last["input_gradient"]["further_elements"] = self._elements(sum(call.moved() for call in sums))
+        for key, kernels, calls in (("forward", 1, group.calls), ("input_gradient", 2, group.backward)):
+            last[key]["kernels"] = kernels + sum(call.kernels for call in calls)
+            last[key]["further_elements"] = self._elements(sum(call.moved() for call in calls))
         self._finish(group, last)
         return [first, masked, softmax, last]

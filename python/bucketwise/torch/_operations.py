@@ -56,7 +56,8 @@ class _Group:
         self.parameters = []  # names
         self.kept = {}  # bytes by dtype
         self.channels = 0  # of a BatchNorm
-        self.attention = None
+        self.attention = None  # shapes of query, key and value; whether it is causal
+        self.nodes = ()  # autograd's of attention
 
 
 class Recording(TorchDispatchMode):
@@ -191,6 +192,9 @@ class Recording(TorchDispatchMode):
             if group.kind == "linear" and self._storage(second) not in self.parameter_of:
                 group.kind = "pass"
             return group
+        if last is not None and ("Drop" in type(module).__name__ or
+                                 (name == "clone" and last.attention is not None and last.module is module)):
+            return last  # as other models count it: kernels of what it drops from, or whose heads it joins
         if last is not None and last.module is module and last.product is None and last.attention is None:
             return last
         return self._new_group(module, name)
@@ -205,11 +209,14 @@ class Recording(TorchDispatchMode):
         module = self.stack[-1] if self.stack else self.module
         self.inside = self._new_group(module, "attention")
         self.inside.attention = (list(query.shape), list(key.shape), list(value.shape), is_causal)
+        for node in self.pending:
+            self.of_node.setdefault(node, self.inside)
+        self.pending, self.inside.nodes = [], torch.autograd._get_sequence_nr()
 
     def end_attention(self, result):
-        for node in [*self.pending, torch.autograd._get_sequence_nr() - 1]:
-            self.of_node.setdefault(node, self.inside)
-        self.pending = []
+        self.inside.nodes = range(self.inside.nodes, torch.autograd._get_sequence_nr())
+        self.of_node.update((node, self.inside) for node in self.inside.nodes)
+        self.pending, self.inside.calls = [], []
         storage = self._storage(result)
         self.producers[storage] = self.inside
         self.saved.add(storage)
@@ -238,7 +245,7 @@ class Recording(TorchDispatchMode):
         for part in _parted(call):
             part.is_sum, part.group = node is None, group
             self.backward.append(part)
-            if group.attention is None or node is None:
+            if node is None or node._sequence_nr() not in group.nodes:
                 group.backward.append(part)
 
     def finish(self):
@@ -262,6 +269,10 @@ class _Attention(TorchFunctionMode):
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
         kwargs = kwargs or {}
+        if getattr(function, "__name__", "") == "dropout":  # as on a GPU: one kernel, and a mask
+            given = dict(zip(("input", "p", "training"), args), **kwargs)
+            if given.get("training", given.get("train", True)) and given["p"] > 0:
+                return torch.native_dropout(given["input"], given["p"], True)[0]
         if getattr(function, "__name__", "") != ATTENTION:
             return function(*args, **kwargs)
         given = dict(zip(("query", "key", "value", "attn_mask", "dropout_p", "is_causal"), args), **kwargs)

@@ -29,8 +29,9 @@ from bucketwise.torch._hugging_face import Refused, build, inputs, loss_of  # no
 from bucketwise.torch._listed_model import listed_model  # noqa: E402
 from bucketwise.torch._operations import Recording, fake_copy  # noqa: E402
 
-DTYPES = {"float32": torch.float32, "fp32": torch.float32, "bfloat16": torch.bfloat16, "bf16": torch.bfloat16,
-          "float16": torch.float16, "fp16": torch.float16}
+DTYPES = {"float32": torch.float32, "fp32": torch.float32, "float": torch.float32, "single": torch.float32,
+          "bfloat16": torch.bfloat16, "bf16": torch.bfloat16, "float16": torch.float16, "fp16": torch.float16,
+          "half": torch.float16, "float64": torch.float64, "fp64": torch.float64, "double": torch.float64}
 # In the file until a link is named: a scenario has one.
 PLACEHOLDER = {"name": "a placeholder, not measured: give --link", "algorithm": "ring",
                "segments": [{"latency_us": 50.0, "bandwidth_gb_per_s": 1.0}],
@@ -72,12 +73,23 @@ def _of_function(what):
     made = getattr(importlib.import_module(module), function)()
     model, given = made if isinstance(made, tuple) else (made, None)
     if not isinstance(model, torch.nn.Module):
-        raise Refused(f"{what}: expected a function that returns an nn.Module, or one and its inputs, "
-                      f"got {type(model).__name__}")
+        raise Refused(what, "", "a function that returns an nn.Module, or one and its inputs", type(model).__name__)
     return model, given
 
 
 def document_of(options):
+    """Returns the scenario. Raises Refused."""
+    try:
+        return _document_of(options)
+    except (Refused, KeyboardInterrupt, MemoryError):
+        raise
+    except Exception as error:  # of a model's code, which may ask for values that tensors without memory do not have
+        why = str(error).strip().split("\n")[0]
+        raise Refused(options.model, "", "a model that runs without values (bucketwise.torch.capture writes a scenario "
+                      "from within a training script)", f"{type(error).__name__}: {why}"[:400]) from error
+
+
+def _document_of(options):
     dtype = DTYPES[options.dtype]
     if ":" in options.model and not Path(options.model).exists():
         model, given = _of_function(options.model)
@@ -88,7 +100,7 @@ def document_of(options):
     model, config, caveats = build(options.model)
     longest = getattr(config.get_text_config(), "max_position_embeddings", None) or 1024
     if (options.sequence or 0) > longest:
-        raise Refused(f"--sequence: expected at most {longest}, the model's longest, got {options.sequence}")
+        raise Refused("--sequence", "", f"at most {longest}, the model's longest", options.sequence)
     sequence = options.sequence or min(longest, 1024)
     batch = options.batch or 8
     made = {}
@@ -111,7 +123,7 @@ def _batch_of(given):
 def _document(name, workload, caveats):
     if "sequence_length" in workload["model"]:
         workload["sequence_length"] = workload["model"]["sequence_length"]
-    document = {"name": f"{name}, described", "workload": workload,
+    document = {"name": name, "workload": workload,
                 "cluster": {"ranks": 8, "link": PLACEHOLDER}, "sync": {"strategy": "ddp"},
                 "step": {"optimizer": "adam"}}
     if caveats:
@@ -124,14 +136,22 @@ def main():
     parser.add_argument("model", metavar="CONFIG.json|FOLDER|MODULE:FUNCTION")
     parser.add_argument("--batch", type=int, help="samples per rank; default: 8")
     parser.add_argument("--sequence", type=int, help="tokens; default: the model's longest, at most 1024")
-    parser.add_argument("--dtype", choices=sorted(DTYPES), default="bfloat16")
+    parser.add_argument("--dtype", choices=DTYPES, default="bfloat16", metavar="TYPE",
+                        help="of parameters and computing: float32, bfloat16 (default), float16 or float64")
     parser.add_argument("--checkpointing", help="what backward computes again: full, operators, or every Nth block")
     parser.add_argument("-o", "--output", default="-", help="file to write; default: standard output")
+    parser.add_argument("--for-program", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     try:
         document = document_of(options)
     except Refused as refused:
+        if options.for_program:
+            print(json.dumps({"refused": refused.parts()}))
+            return
         parser.exit(2, f"bucketwise.torch.describe: {refused}\n")
+    if options.for_program:
+        print(json.dumps(dict(document, architecture=document["name"])))
+        return
     if options.checkpointing:
         every = options.checkpointing
         document["workload"]["activation_checkpointing"] = {"every": int(every)} if every.isdigit() else every
@@ -151,7 +171,7 @@ def _summary(document):
         for extent in parameter["shape"]:
             numel *= extent
         count += numel
-    return f"{document['name']}: {count} parameters in {len(model['parameters'])} tensors, {len(model['operations'])} operations"
+    return f"{document['name']}, described: {count} parameters in {len(model['parameters'])} tensors, {len(model['operations'])} operations"
 
 
 if __name__ == "__main__":
