@@ -1,5 +1,6 @@
 #include "sim/scenario/listed_model_input.h"
 
+#include <algorithm>
 #include <array>
 #include <map>
 
@@ -24,6 +25,10 @@ struct ListedPass {
     Work work;
     EagerPass eager;
 };
+
+constexpr std::array multiplying{OperationKind::linear, OperationKind::convolution,
+                                 OperationKind::scores, OperationKind::weighted_sum,
+                                 OperationKind::masked_sum};
 
 struct ListedOperation {
     Operation operation;
@@ -127,7 +132,15 @@ const JsonTable<ListedOperation>& listed_operation_keys() {
          {"kept_elements", in(&Operation::kept_elements, elements()), "0",
           "kept for backward, in the arithmetic's type"},
          {"kept_bytes", in(&Operation::kept_bytes, as::integer(0, 8 * most_moved)), "0",
-          "kept for backward in other types"}}};
+          "kept for backward in other types"}},
+        {},
+        {Json{{"if",
+               {{"properties",
+                 {{"kind", as::names_schema(transformed(multiplying, [](OperationKind kind) {
+                       return name_of(kind);
+                   }))}}},
+                {"required", {"kind"}}}},
+              {"then", {{"required", {"product"}}}}}}};
     return table;
 }
 
@@ -170,7 +183,9 @@ const JsonTable<ListedModel>& listed_model_keys() {
          {"sequence_length", target(&ListedModel::sequence_length, as::integer(1, most_sequence)),
           "none", "tokens that the operations are of, if any; the workload's is the same"},
          {"parameters", in(&Model::parameters, as::list(parameter_keys().type(), most_listed)),
-          "required", "all that are trained, in the order of `named_parameters()`, shared ones once"},
+          "required",
+          "all that are trained, in the order of `named_parameters()`, shared ones once. Those that no "
+          "operation uses are ready when backward begins"},
          {"operations", as::list(listed_operation_keys().type(), most_listed), "required", "in the order forward runs them; backward runs them the other way"},
          {"buffers", in(&Model::buffers, as::list(listed_buffer_keys().type(), most_listed)),
           "none", "what DDP broadcasts in forward (BatchNorm's running statistics)"},
@@ -237,11 +252,7 @@ Operation read_listed_operation(const JsonPlace& place, const ParameterIndices& 
     operation.weight_gradient = listed.weight_gradient.work;
     operation.eager = {listed.forward.eager, listed.input_gradient.eager,
                        listed.weight_gradient.eager};
-    const bool multiplies = operation.kind != OperationKind::pass &&
-                            operation.kind != OperationKind::stream &&
-                            operation.kind != OperationKind::normalisation &&
-                            operation.kind != OperationKind::scores_pass;
-    if (multiplies && !operation.product) {
+    if (std::ranges::count(multiplying, operation.kind) > 0 && !operation.product) {
         throw InputError(place.file, place.pointer,
                          fmt::format("the key product beside kind {}", name_of(operation.kind)),
                          "none");
@@ -280,11 +291,11 @@ ListedModel read_listed_model(const JsonPlace& place) {
         model.operations.push_back(read_listed_operation(element, indices, used));
         add_to_sum(element, model.operations.back(), sum);
     }
-    for (std::size_t i = 0; i < used.size(); ++i) {
+    // Their gradients are ready at once, as DDP takes those of unused parameters.
+    std::vector<std::int32_t>& of_last = model.operations.back().parameters;
+    for (std::size_t i = used.size(); i-- > 0;) {
         if (!used[i]) {
-            JsonPlace{&parameters.value->at(i), parameters.file,
-                      fmt::format("{}/{}", parameters.pointer, i)}
-                .fail("a parameter that an operation uses", model.parameters[i].name);
+            of_last.insert(of_last.begin(), static_cast<std::int32_t>(i));
         }
     }
     return listed;

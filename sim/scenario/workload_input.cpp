@@ -58,19 +58,19 @@ std::int64_t most_images_of(const JsonObject& object, const ModelChoice& model,
 // Operations are of one input. Throws InputError for another.
 ModelInput read_listed_input(const JsonObject& object, const ListedModel& listed) {
     refuse(object, "image_size", "for a model with listed operations");
-    const auto same = [&](const char* key, std::int64_t of_operations) {
+    const auto same = [&](const char* key, std::int64_t highest, std::int64_t of_operations) {
         const JsonPlace place = object.at(key);
-        if (read_integer(place, 1, most_tokens) != of_operations) {
+        if (read_integer(place, 1, highest) != of_operations) {
             place.fail(fmt::format("{}, of which the model's operations are: another one is "
                                    "described anew (python -m bucketwise.torch.describe)",
                                    of_operations));
         }
     };
-    same("batch", listed.batch);
+    same("batch", most_tokens, listed.batch);
     if (listed.sequence_length == 0) {
         refuse(object, "sequence_length", "beside a model that has none");
     } else if (object.has("sequence_length")) {
-        same("sequence_length", listed.sequence_length);
+        same("sequence_length", most_sequence, listed.sequence_length);
     }
     return {.batch = listed.batch, .sequence_length = listed.sequence_length};
 }

@@ -1,10 +1,13 @@
 """A model of Hugging Face Transformers from a local configuration, and inputs of it. Nothing is downloaded."""
 
+import functools
 import inspect
 import json
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import List
 
 import torch
 
@@ -109,14 +112,48 @@ def _build(transformers, model_class, config):
     with torch.device("meta"), no_init_weights():
         model = model_class(config)
     model.tie_weights()
-    # Sequences are not packed; a look at their positions would tell.
-    masks = sys.modules.get("transformers.masking_utils")
-    if masks is not None:
-        masks.find_packed_sequence_indices = lambda *_: None
+    _answer_without_values(model)
     return model
 
 
-def inputs(model, config, batch, sequence):
+def _answer_without_values(model):
+    """Replaces what the model's code asks of values. Sequences are not packed, images are where tokens say, and a scan
+    over the sequence is the one kernel of mamba_ssm."""
+    masks = sys.modules.get("transformers.masking_utils")
+    if masks is not None:
+        masks.find_packed_sequence_indices = lambda *_: None
+    for name in {type(module).__module__ for module in model.modules()}:
+        code = sys.modules[name]
+        if hasattr(code, "torch_compilable_check"):
+            code.torch_compilable_check = lambda *_, **__: None
+        if hasattr(code, "mamba_selective_scan"):
+            code.mamba_selective_scan = _fused_scan()
+
+
+@functools.lru_cache(maxsize=None)
+def _fused_scan():
+    """Reads and writes what mamba_ssm's selective_scan_fn does, forward and backward."""
+    @torch.library.custom_op("bucketwise::selective_scan", mutates_args=())
+    def scan(inputs: Sequence[torch.Tensor]) -> torch.Tensor:
+        return torch.empty_like(inputs[0])
+
+    @torch.library.custom_op("bucketwise::selective_scan_backward", mutates_args=())
+    def scan_backward(gradient: torch.Tensor, inputs: Sequence[torch.Tensor]) -> List[torch.Tensor]:
+        return [torch.empty_like(one) for one in inputs]
+
+    scan.register_fake(lambda inputs: torch.empty_like(inputs[0]))
+    scan_backward.register_fake(lambda gradient, inputs: [torch.empty_like(one) for one in inputs])
+    scan.register_autograd(lambda ctx, gradient: (scan_backward(gradient, list(ctx.saved_tensors)),),
+                           setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs[0]))
+
+    def fused(hidden_states, dt, A, B, C, D=None, z=None, delta_bias=None, return_last_state=False, **_):
+        result = scan([one for one in (hidden_states, dt, A, B, C, D, z, delta_bias) if one is not None])
+        return (result, None) if return_last_state else result
+
+    return fused
+
+
+def inputs(model, config, batch, sequence, with_images=True):
     """Returns keyword arguments of forward, and whether the model reads sequences. To be called under the mode that
     makes tensors without memory."""
     takes = inspect.signature(model.forward).parameters
@@ -127,8 +164,10 @@ def inputs(model, config, batch, sequence):
     reads_text = main == "input_ids" or "input_ids" in takes
     if reads_text:
         made["input_ids"] = tokens
-    if "pixel_values" in takes and (main == "pixel_values" or "return_loss" in takes):
+    if "pixel_values" in takes and (with_images or main == "pixel_values"):
         made["pixel_values"] = _images(config, batch)
+    if "token_type_ids" in takes and hasattr(config, "vision_config"):
+        made["token_type_ids"] = tokens
     if main == "input_features":
         made = {"input_features": torch.zeros(batch, config.num_mel_bins, 2 * config.max_source_positions)}
     if main == "input_values":

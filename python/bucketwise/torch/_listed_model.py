@@ -13,11 +13,14 @@ def listed_model(recording, batch, sequence, size):
     module, groups = recording.module, recording.finish()
     trained = {name: p for name, p in module.named_parameters() if p.requires_grad}
     frozen = sum(p.numel() for p in module.parameters() if not p.requires_grad)
-    place = {name: i for i, name in enumerate(recording.order)}
+    place = {name: i for i, name in enumerate(recording.finishers)}
     for group in groups:
         group.parameters = sorted((name for name in group.parameters if name in place), key=place.get)
+    for name, finisher in recording.finishers.items():
+        if name in finisher.parameters:  # what read it before had no part in its gradient
+            for group in groups[: groups.index(finisher)]:
+                group.parameters = [other for other in group.parameters if other != name]
     unused = [name for name in trained if name not in place]
-    groups[-1].parameters = unused + groups[-1].parameters
     writer = _Writer(recording, size)
     model = {"batch": batch, "parameters": [{"name": name, "shape": list(p.shape) or [1]} for name, p in trained.items()],
              "operations": [operation for group in groups for operation in writer.operations(group)]}
@@ -41,9 +44,12 @@ def _caveats(recording, trained, unused, frozen):
     if frozen:
         caveats.append(f"{frozen} numbers of frozen parameters take memory and have no gradients; where parameters are "
                        "sharded, gathering them is not simulated")
-    found = [name for group in reversed(recording.groups) for name in group.parameters
-             if name in recording.order and group is next(g for g in recording.groups if name in g.parameters)]
-    if found != recording.order:
+    first = {}
+    for group in recording.groups:
+        for name in group.parameters:
+            first.setdefault(name, group)
+    found = [name for group in reversed(recording.groups) for name in group.parameters if first[name] is group]
+    if found != list(recording.finishers):
         caveats.append("gradients become ready in another order than forward uses their parameters, reversed; the latter "
                        "is simulated")
     return caveats

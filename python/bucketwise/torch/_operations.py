@@ -73,7 +73,8 @@ class Recording(TorchDispatchMode):
         self.parameter_of = {}  # names by storage
         self.readers = {}  # forward: sets of groups by storage
         self.backward, self.last, self.is_backward, self.inside = [], None, False, None
-        self.saved, self.order, self.gradients = set(), [], set()
+        self.saved, self.gradients = set(), set()
+        self.finishers = {}  # groups that finished gradients, by name, in that order
         for name, parameter in module.named_parameters():
             self.parameter_of[self._fresh(parameter)] = name
 
@@ -119,7 +120,7 @@ class Recording(TorchDispatchMode):
             pass
 
     def _arrive(self, name, parameter):
-        self.order.append(name)
+        self.finishers[name] = self.last
         self.gradients.add(self._storage(parameter.grad))
 
     def _keep(self, tensor):

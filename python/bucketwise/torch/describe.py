@@ -13,7 +13,9 @@ lists every operation with its work and its module, every parameter in the order
 
 import argparse
 import importlib
+import inspect
 import json
+import logging
 import sys
 from pathlib import Path
 
@@ -79,6 +81,7 @@ def _of_function(what):
 
 def document_of(options):
     """Returns the scenario. Raises Refused."""
+    logging.getLogger("torch._subclasses.fake_tensor").setLevel(logging.CRITICAL)  # its errors are reported here
     try:
         return _document_of(options)
     except (Refused, KeyboardInterrupt, MemoryError):
@@ -103,14 +106,21 @@ def _document_of(options):
         raise Refused("--sequence", "", f"at most {longest}, the model's longest", options.sequence)
     sequence = options.sequence or min(longest, 1024)
     batch = options.batch or 8
-    made = {}
+    reads = []
 
-    def arguments():
-        given, made["reads"] = inputs(model, config, batch, sequence)
+    def arguments(with_images):
+        given, reads_sequences = inputs(model, config, batch, sequence, with_images)
+        reads.append(reads_sequences)
         return given
 
-    workload, more = describe(model, batch, sequence, arguments, dtype)
-    if not made["reads"]:
+    try:
+        workload, more = describe(model, batch, sequence, lambda: arguments(True), dtype)
+    except Exception:
+        if not reads or not reads[0] or "pixel_values" not in inspect.signature(model.forward).parameters:
+            raise
+        workload, more = describe(model, batch, sequence, lambda: arguments(False), dtype)
+        more.append("its code asks for values of images: it is described on text alone")
+    if not reads[0]:
         workload["model"].pop("sequence_length")
     return _document(type(model).__name__, workload, caveats + more)
 
