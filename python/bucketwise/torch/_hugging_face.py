@@ -5,9 +5,8 @@ import inspect
 import json
 import os
 import sys
-from collections.abc import Sequence
 from pathlib import Path
-from typing import List
+from typing import List, Sequence
 
 import torch
 
@@ -61,6 +60,8 @@ def build(file):
     if not named:
         notes.append(f"no architecture of transformers is named: taken for {model_class.__name__}")
     config.use_cache = False
+    if getattr(config.get_text_config(), "pad_token_id", 0) is None:
+        config.get_text_config().pad_token_id = 0
     if getattr(config, "is_encoder_decoder", False) and getattr(config, "decoder_start_token_id", None) is None:
         config.decoder_start_token_id = 0
     model = _build(transformers, model_class, config)
@@ -75,7 +76,7 @@ def _notes(document):
     for part in PARTS:
         if isinstance(document.get(part), dict):
             missing = [key for key in SIZES if key not in document[part]]
-            if len(missing) == len(SIZES) or "num_hidden_layers" in missing:
+            if "num_hidden_layers" in missing and not {"depth", "num_layers"} & document[part].keys():
                 found.append(f"{part} does not give {', '.join(missing)}: taken as transformers has them")
     return found
 
@@ -163,7 +164,7 @@ def inputs(model, config, batch, sequence, with_images=True):
     main = model.main_input_name
     reads_text = main == "input_ids" or "input_ids" in takes
     if reads_text:
-        made["input_ids"] = tokens
+        made["input_ids"] = tokens.unsqueeze(1) if "MultipleChoice" in type(model).__name__ else tokens
     if "pixel_values" in takes and (with_images or main == "pixel_values"):
         made["pixel_values"] = _images(config, batch)
     if "token_type_ids" in takes and hasattr(config, "vision_config"):
@@ -201,7 +202,7 @@ def _labels(name, text, made, batch, sequence):
         return torch.zeros(batch, dtype=torch.long)
     if "pixel_values" in made and "input_ids" not in made:
         return None
-    if "MultipleChoice" in name:
+    if "MultipleChoice" in name or "CTC" in name:  # of one choice; lengths are values
         return None
     return made["input_ids"] if "input_ids" in made else None
 

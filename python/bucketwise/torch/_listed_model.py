@@ -83,7 +83,9 @@ class _Writer:
         operation.update({"kept_bytes": others} if others else {})
 
     def _name(self, group):
-        name = self.recording.names.get(group.module, type(group.module).__name__)
+        name = self.recording.names.get(group.module)
+        if name is None:  # such as an activation that is called and belongs to no module
+            name = f"{group.scope}.{type(group.module).__name__}".lstrip(".")
         if group.product is not None and name:
             return name
         if "nll_loss" in " ".join(call.name for call in group.calls):
@@ -195,7 +197,7 @@ class _Writer:
         count = 1
         for extent in outer:
             count *= extent
-        name = self.recording.names.get(group.module) or "attention"
+        name = group.scope or "attention"
         scores = count * length * key[-2]
         by_keys = {"m": length, "n": key[-2], "k": width, "count": count}
         by_values = {"m": length, "n": value[-1], "k": key[-2], "count": count}

@@ -46,8 +46,8 @@ class _Call:
 class _Group:
     """An operation: calls that belong together."""
 
-    def __init__(self, module, name, kind="pass"):
-        self.module, self.name, self.kind = module, name, kind
+    def __init__(self, module, scope, name, kind="pass"):
+        self.module, self.scope, self.name, self.kind = module, scope, name, kind
         self.calls, self.backward = [], []
         self.product = self.operands = None  # {m, n, k, count}; elements
         self.area = 1
@@ -201,7 +201,8 @@ class Recording(TorchDispatchMode):
         return self._new_group(module, name)
 
     def _new_group(self, module, name, kind="pass"):
-        group = _Group(module, name, kind)
+        scope = next((self.names[m] for m in reversed(self.stack) if m in self.names), "")
+        group = _Group(module, scope, name, kind)
         self.groups.append(group)
         return group
 

@@ -26,6 +26,8 @@ try:
     import torch
 except ImportError:
     sys.exit("bucketwise.torch.describe: PyTorch is not installed for this Python")
+if not hasattr(torch.Tensor, "register_post_accumulate_grad_hook"):
+    sys.exit(f"bucketwise.torch.describe: PyTorch {torch.__version__} is too old: 2.1 is needed")
 
 from bucketwise.torch._hugging_face import Refused, build, inputs, loss_of  # noqa: E402
 from bucketwise.torch._listed_model import listed_model  # noqa: E402
