@@ -17,9 +17,9 @@ struct DescribedInput {
     std::string dtype = "float32";
 };
 
-// The scenario that bucketwise.torch.describe writes of the configuration `file`. Throws InputError:
-// the one given, with the command, where Python has no PyTorch or transformers; otherwise what
-// describe says.
+// The scenario that bucketwise.torch.describe writes of the configuration `file`. Throws
+// InputError: the one given, with the command, where Python has no PyTorch or transformers;
+// otherwise what describe says.
 Json described_scenario(const std::string& file, const DescribedInput& input,
                         const UnknownFamily& unknown);
 

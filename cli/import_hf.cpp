@@ -232,7 +232,8 @@ std::string advice_on(const HfOptions& options) {
                        predict, fmt::join(missing, ", "));
 }
 
-std::string report_of(const ImportedModel& imported, const Scenario& scenario, const Choices& choices) {
+std::string report_of(const ImportedModel& imported, const Scenario& scenario,
+                      const Choices& choices) {
     const auto& workload = std::get<ModelWorkload>(scenario.workload);
     const Model model = model_of(workload);
     std::int64_t elements = 0;

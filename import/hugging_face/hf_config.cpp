@@ -16,8 +16,7 @@ namespace bucketwise {
 namespace {
 
 [[noreturn]] void unknown(const JsonPlace& place, const std::string& expected) {
-    const std::string value =
-        place.value->dump(-1, ' ', false, Json::error_handler_t::replace);
+    const std::string value = place.value->dump(-1, ' ', false, Json::error_handler_t::replace);
     throw UnknownFamily(place.file, place.pointer, expected, value);
 }
 

@@ -6,8 +6,6 @@
 
 #include <fmt/format.h>
 
-#include "sim/scenario/model_input.h"
-
 namespace bucketwise {
 namespace {
 
@@ -44,9 +42,8 @@ JsonType<std::int64_t> elements() {
 
 const JsonTable<ListedPass>& pass_keys() {
     static const auto work = [](auto member, const auto& type) {
-        return target_in<ListedPass>([member](ListedPass & pass) -> auto& {
-            return pass.work.*member;
-        }, type);
+        return target_in<ListedPass>(
+            [member](ListedPass & pass) -> auto& { return pass.work.*member; }, type);
     };
     static const JsonTable<ListedPass> table{
         "pass of a listed operation",
@@ -101,9 +98,8 @@ JsonType<std::optional<MatrixProduct>> product_type() {
 const JsonTable<ListedOperation>& listed_operation_keys() {
     using Listed = ListedOperation;
     static const auto in = [](auto member, const auto& type) {
-        return target_in<Listed>([member](Listed & listed) -> auto& {
-            return listed.operation.*member;
-        }, type);
+        return target_in<Listed>(
+            [member](Listed & listed) -> auto& { return listed.operation.*member; }, type);
     };
     static const JsonTable<Listed> table{
         "listed operation of a model",
@@ -126,9 +122,8 @@ const JsonTable<ListedOperation>& listed_operation_keys() {
          {"parameters", target(&Listed::parameters, as::list(as::text(), most_listed)), "none",
           "names of those it uses, in the order autograd finishes their gradients. A gradient is "
           "ready when the first operation of forward that uses it has run backward"},
-         {"batch_norm_channels",
-          in(&Operation::batch_norm_channels, as::integer(0, most_extent)), "0",
-          "of a BatchNorm, whose forward moves its elements three times"},
+         {"batch_norm_channels", in(&Operation::batch_norm_channels, as::integer(0, most_extent)),
+          "0", "of a BatchNorm, whose forward moves its elements three times"},
          {"kept_elements", in(&Operation::kept_elements, elements()), "0",
           "kept for backward, in the arithmetic's type"},
          {"kept_bytes", in(&Operation::kept_bytes, as::integer(0, 8 * most_moved)), "0",
@@ -136,9 +131,8 @@ const JsonTable<ListedOperation>& listed_operation_keys() {
         {},
         {Json{{"if",
                {{"properties",
-                 {{"kind", as::names_schema(transformed(multiplying, [](OperationKind kind) {
-                       return name_of(kind);
-                   }))}}},
+                 {{"kind", as::names_schema(transformed(
+                               multiplying, [](OperationKind kind) { return name_of(kind); }))}}},
                 {"required", {"kind"}}}},
               {"then", {{"required", {"product"}}}}}}};
     return table;
@@ -161,18 +155,19 @@ const JsonTable<Buffer>& listed_buffer_keys() {
         {{"name", target(&Buffer::name, as::text()), "required", "the buffer's"},
          {"numel", target(&Buffer::numel, as::integer(1, most_moved)), "required",
           "number of elements"},
-         {"element_bytes", target(&Buffer::element, JsonType<Bytes>{as::integer(1, 16), [](const JsonPlace& place) {
-                                      return Bytes{read_integer(place, 1, 16)};
-                                  }}),
+         {"element_bytes",
+          target(&Buffer::element, JsonType<Bytes>{as::integer(1, 16),
+                                                   [](const JsonPlace& place) {
+                                                       return Bytes{read_integer(place, 1, 16)};
+                                                   }}),
           "4", "size of one"}}};
     return table;
 }
 
 const JsonTable<ListedModel>& listed_model_keys() {
     static const auto in = [](auto member, const auto& type) {
-        return target_in<ListedModel>([member](ListedModel & listed) -> auto& {
-            return listed.model.*member;
-        }, type);
+        return target_in<ListedModel>(
+            [member](ListedModel & listed) -> auto& { return listed.model.*member; }, type);
     };
     static const JsonTable<ListedModel> table{
         "listed model",
@@ -184,9 +179,11 @@ const JsonTable<ListedModel>& listed_model_keys() {
           "none", "tokens that the operations are of, if any; the workload's is the same"},
          {"parameters", in(&Model::parameters, as::list(parameter_keys().type(), most_listed)),
           "required",
-          "all that are trained, in the order of `named_parameters()`, shared ones once. Those that no "
+          "all that are trained, in the order of `named_parameters()`, shared ones once. Those "
+          "that no "
           "operation uses are ready when backward begins"},
-         {"operations", as::list(listed_operation_keys().type(), most_listed), "required", "in the order forward runs them; backward runs them the other way"},
+         {"operations", as::list(listed_operation_keys().type(), most_listed), "required",
+          "in the order forward runs them; backward runs them the other way"},
          {"buffers", in(&Model::buffers, as::list(listed_buffer_keys().type(), most_listed)),
           "none", "what DDP broadcasts in forward (BatchNorm's running statistics)"},
          {"frozen_elements", in(&Model::frozen_elements, elements()), "0",
@@ -226,14 +223,15 @@ void add_to_sum(const JsonPlace& place, const Operation& operation, std::int64_t
     }
     sum += 8 * operation.kept_elements + operation.kept_bytes;
     if (sum > most_in_all) {
-        place.fail(fmt::format("operations of at most {} flops and elements together", most_in_all));
+        place.fail(
+            fmt::format("operations of at most {} flops and elements together", most_in_all));
     }
 }
 
 std::int64_t operands_of(const MatrixProduct& product, const JsonPlace& place) {
-    const auto [m, n, k] = std::array{static_cast<double>(product.m),
-                                      static_cast<double>(product.n),
-                                      static_cast<double>(product.k)};
+    const auto [m, n, k] =
+        std::array{static_cast<double>(product.m), static_cast<double>(product.n),
+                   static_cast<double>(product.k)};
     const double all = static_cast<double>(product.count) * (m * k + k * n + m * n);
     if (all > static_cast<double>(most_moved)) {
         place.fail(fmt::format("operands of at most {} elements together", most_moved));
@@ -259,8 +257,8 @@ Operation read_listed_operation(const JsonPlace& place, const ParameterIndices& 
     }
     if (operation.product) {
         const std::int64_t operands = operands_of(*operation.product, object.at("product"));
-        operation.operand_elements = object.has("operand_elements") ? operation.operand_elements
-                                                                    : operands;
+        operation.operand_elements =
+            object.has("operand_elements") ? operation.operand_elements : operands;
     }
     for (std::size_t i = 0; i < listed.parameters.size(); ++i) {
         const auto found = indices.find(listed.parameters[i]);

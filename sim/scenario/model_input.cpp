@@ -6,8 +6,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "sim/scenario/listed_model_input.h"
-
 namespace bucketwise {
 namespace {
 

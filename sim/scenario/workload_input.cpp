@@ -61,9 +61,10 @@ ModelInput read_listed_input(const JsonObject& object, const ListedModel& listed
     const auto same = [&](const char* key, std::int64_t highest, std::int64_t of_operations) {
         const JsonPlace place = object.at(key);
         if (read_integer(place, 1, highest) != of_operations) {
-            place.fail(fmt::format("{}, of which the model's operations are: another one is "
-                                   "described anew (python -m bucketwise.torch.describe)",
-                                   of_operations));
+            place.fail(
+                fmt::format("{}, of which the model's operations are: another one is "
+                            "described anew (python -m bucketwise.torch.describe)",
+                            of_operations));
         }
     };
     same("batch", most_tokens, listed.batch);

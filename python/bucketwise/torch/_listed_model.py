@@ -22,7 +22,8 @@ def listed_model(recording, batch, sequence, size):
                 group.parameters = [other for other in group.parameters if other != name]
     unused = [name for name in trained if name not in place]
     writer = _Writer(recording, size)
-    model = {"batch": batch, "parameters": [{"name": name, "shape": list(p.shape) or [1]} for name, p in trained.items()],
+    model = {"batch": batch,
+             "parameters": [{"name": name, "shape": list(p.shape) or [1]} for name, p in trained.items()],
              "operations": [operation for group in groups for operation in writer.operations(group)]}
     if sequence:
         model["sequence_length"] = sequence
@@ -39,8 +40,8 @@ def _caveats(recording, trained, unused, frozen):
     caveats = []
     if unused:
         elements = sum(trained[name].numel() for name in unused)
-        caveats.append(f"{len(unused)} parameters, {elements} numbers, such as {unused[0]}, get no gradient in this pass: "
-                       "they are taken for ready at once, as with find_unused_parameters")
+        caveats.append(f"{len(unused)} parameters, {elements} numbers, such as {unused[0]}, get no gradient in this "
+                       "pass: they are taken for ready at once, as with find_unused_parameters")
     if frozen:
         caveats.append(f"{frozen} numbers of frozen parameters take memory and have no gradients; where parameters are "
                        "sharded, gathering them is not simulated")
@@ -50,8 +51,8 @@ def _caveats(recording, trained, unused, frozen):
             first.setdefault(name, group)
     found = [name for group in reversed(recording.groups) for name in group.parameters if first[name] is group]
     if found != list(recording.finishers):
-        caveats.append("gradients become ready in another order than forward uses their parameters, reversed; the latter "
-                       "is simulated")
+        caveats.append("gradients become ready in another order than forward uses their parameters, reversed; the "
+                       "latter is simulated")
     return caveats
 
 
@@ -182,8 +183,8 @@ class _Writer:
         kernels = 1 + sum(call.kernels for call in calls)
         if is_weight and group.kind == "convolution" and group.bias:
             kernels, further = kernels + 1, further + group.product["m"] * group.product["n"] * group.product["count"]
-        work = {"flops": flops,
-                "elements": group.operands + (group.bias if is_weight else self._elements(sum(c.moved() for c in sums)))}
+        besides = group.bias if is_weight else self._elements(sum(call.moved() for call in sums))
+        work = {"flops": flops, "elements": group.operands + besides}
         work.update({"kernels": kernels} if kernels != 1 else {})
         work.update({"further_elements": further} if further else {})
         return work

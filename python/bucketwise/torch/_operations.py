@@ -1,9 +1,9 @@
 """The operations of one forward and backward pass of a module, recorded on tensors that have no memory.
 
 Every operation is an object of a scenario's `workload.model.operations`: work forward, towards its input and towards
-its weights, the kernels of eager PyTorch, and what autograd keeps. Matrix products and attention stand for themselves;
-what runs over memory between two of them in one module is one operation, whose `elements` are those of a fused kernel
-and whose `further_elements` are what eager kernels move besides.
+its weights, the kernels of eager PyTorch, and what autograd keeps. Matrix products and attention stand for themselves.
+Calls over memory between two of them in one module are one operation: its `elements` are those of a fused kernel, and
+its `further_elements` the rest that eager kernels move.
 
 An operation's backward is what autograd's nodes of its forward run: both have the same sequence numbers, and autograd
 runs them from the highest on. Gradients that autograd sums where a tensor has several readers belong to the operation
@@ -331,7 +331,7 @@ def _set_convolution(group, args, result):
 
 
 def fake_copy(module, dtype):
-    """Gives the module parameters and buffers without memory, floating ones of `dtype`. Returns their FakeTensorMode."""
+    """Gives the module parameters of `dtype` and buffers without memory. Returns their FakeTensorMode."""
     fake, made = FakeTensorMode(allow_non_fake_inputs=True), {}
 
     def replaced(tensor, make):

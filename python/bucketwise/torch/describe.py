@@ -4,8 +4,8 @@ usage: python -m bucketwise.torch.describe CONFIG.json|FOLDER|MODULE:FUNCTION [-
        [--checkpointing full|operators|N] [-o workload.json]
 
 CONFIG.json is a configuration of Hugging Face Transformers, FOLDER holds one; nothing is downloaded. MODULE:FUNCTION
-names a function, called without arguments, that returns an nn.Module that takes tokens, or the module and its inputs (a tensor, a
-tuple or a dictionary). One forward and one backward pass run on tensors that have no memory. The scenario
+names a function, called without arguments. It returns an nn.Module that takes tokens, or the module and its inputs: a
+tensor, a tuple or a dictionary. One forward and one backward pass run on tensors that have no memory. The scenario
 lists every operation with its work and its module, every parameter in the order of readiness, and what autograd keeps:
 
     bucketwise predict workload.json --link link.json
@@ -45,8 +45,8 @@ PLACEHOLDER = {"name": "a placeholder, not measured: give --link", "algorithm": 
 def describe(model, batch, sequence=0, arguments=None, dtype=torch.bfloat16, name=None):
     """Returns a scenario's `workload` and caveats of one forward and backward pass of an nn.Module.
 
-    arguments: function that returns the arguments of its forward, a tuple or dictionary; called where tensors have no memory.
-    The module's parameters and buffers are replaced by tensors without memory.
+    arguments: function that returns the arguments of its forward, a tuple or dictionary; called where tensors have no
+    memory. The module's parameters and buffers are replaced by tensors without memory.
     """
     model.train()
     fake = fake_copy(model, dtype)
@@ -183,7 +183,8 @@ def _summary(document):
         for extent in parameter["shape"]:
             numel *= extent
         count += numel
-    return f"{document['name']}, described: {count} parameters in {len(model['parameters'])} tensors, {len(model['operations'])} operations"
+    return (f"{document['name']}, described: {count} parameters in {len(model['parameters'])} tensors, "
+            f"{len(model['operations'])} operations")
 
 
 if __name__ == "__main__":

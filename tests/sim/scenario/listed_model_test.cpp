@@ -18,18 +18,17 @@ Json pass_json(const Work& work, const EagerPass& eager) {
 }
 
 Json operation_json(const Model& model, const Operation& operation) {
-    Json json{{"name", operation.name},
-              {"kind", name_of(operation.kind)},
-              {"forward", pass_json(operation.forward, operation.eager.forward)},
-              {"input_gradient",
-               pass_json(operation.input_gradient, operation.eager.input_gradient)},
-              {"weight_gradient",
-               pass_json(operation.weight_gradient, operation.eager.weight_gradient)},
-              {"operand_elements", operation.operand_elements},
-              {"kernel_area", operation.kernel_area},
-              {"batch_norm_channels", operation.batch_norm_channels},
-              {"kept_elements", operation.kept_elements},
-              {"kept_bytes", operation.kept_bytes}};
+    Json json{
+        {"name", operation.name},
+        {"kind", name_of(operation.kind)},
+        {"forward", pass_json(operation.forward, operation.eager.forward)},
+        {"input_gradient", pass_json(operation.input_gradient, operation.eager.input_gradient)},
+        {"weight_gradient", pass_json(operation.weight_gradient, operation.eager.weight_gradient)},
+        {"operand_elements", operation.operand_elements},
+        {"kernel_area", operation.kernel_area},
+        {"batch_norm_channels", operation.batch_norm_channels},
+        {"kept_elements", operation.kept_elements},
+        {"kept_bytes", operation.kept_bytes}};
     if (operation.product) {
         json["product"] = {{"m", operation.product->m},
                            {"n", operation.product->n},
@@ -65,11 +64,10 @@ Scenario scenario_of(const Json& model, std::int64_t batch) {
     const Json link{{"name", "slow"},
                     {"algorithm", "ring"},
                     {"segments", {{{"latency_us", 50.0}, {"bandwidth_gb_per_s", 1.0}}}}};
-    const Json document{
-        {"name", "listed"},
-        {"workload", {{"model", model}, {"batch", batch}, {"device", "A100"}}},
-        {"cluster", {{"ranks", 2}, {"link", link}}},
-        {"sync", {{"strategy", "ddp"}}}};
+    const Json document{{"name", "listed"},
+                        {"workload", {{"model", model}, {"batch", batch}, {"device", "A100"}}},
+                        {"cluster", {{"ranks", 2}, {"link", link}}},
+                        {"sync", {{"strategy", "ddp"}}}};
     return parse_scenario(document, "s.json", [](const std::string&) { return std::string(); });
 }
 
@@ -146,7 +144,8 @@ TEST_CASE("a listed model that contradicts itself is refused where it stands") {
     says(refusal_of("/parameters/0/shape", {1 << 30, 1 << 30}), "/workload/model/parameters/0");
     says(refusal_of("/operations/0/product", {{"m", 1 << 30}, {"n", 1 << 30}, {"k", 8}}),
          "/workload/model/operations/0/product: expected operands of at most");
-    says(refusal_of("/batch", 3), "/workload/batch: expected 3, of which the model's operations are");
+    says(refusal_of("/batch", 3),
+         "/workload/batch: expected 3, of which the model's operations are");
     says(refusal_of("/operations/0/surprise", 3), "/workload/model/operations/0/surprise");
 }
 
