@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
+#include "cli/described_model.h"
 #include "cli/shell/exit_codes.h"
 #include "cli/shell/file_kind.h"
 #include "cli/shell/files.h"
@@ -38,8 +39,10 @@ examples:
   bucketwise import hf config.json -o scenario.json --ranks 32 --link link.json --set /step/accumulation=4
   bucketwise predict scenario.json
 
-gpt2, llama, mistral, qwen2, mixtral (--dense-only), t5, bert with its heads, and vit; config.json, or its folder. A
-configuration describes the model alone. Everything else comes from options, or is assumed and printed.
+config.json, or its folder. gpt2, llama, mistral, qwen2, mixtral (--dense-only), qwen3, gemma, gemma2, gemma3_text, olmo2,
+phi3, smollm3, gpt_neox, falcon, opt, t5, mt5, bert with its heads, and vit are known. Any other model is described by
+PyTorch and transformers, where python3 has them (python -m bucketwise.torch.describe); mixtral with all its experts, too.
+A configuration describes the model alone. Everything else comes from options, or is assumed and printed.
 )";
 
 struct HfOptions {
@@ -51,6 +54,60 @@ struct HfOptions {
     bool dense_only = false;
     ScenarioOptions scenario;
 };
+
+// A model as a scenario has it.
+struct ImportedModel {
+    std::string architecture;
+    Json model;
+    std::int64_t batch = default_batch;  // where no option says it
+    std::optional<std::int64_t> sequence_length = {};
+    std::optional<std::int64_t> image_size = {};
+    std::vector<std::string> assumed = {};
+    bool has_experts = false;  // left out, or to be
+};
+
+ImportedModel imported(const HfModel& model) {
+    ImportedModel imported{.architecture = model.architecture,
+                           .model = shape_json(model.shape),
+                           .assumed = model.assumed};
+    if (const TransformerShape* shape = model.transformer()) {
+        imported.sequence_length = std::min(shape->context, longest_default_sequence);
+        imported.has_experts = shape->experts > 0;
+    } else {
+        imported.batch = default_images;
+        imported.image_size = model.image_size;
+    }
+    return imported;
+}
+
+ImportedModel imported(const Json& described) {
+    const Json& workload = described.at("workload");
+    ImportedModel imported{.architecture = described.at("architecture"),
+                           .model = workload.at("model"),
+                           .batch = workload.at("batch")};
+    if (workload.contains("sequence_length")) {
+        imported.sequence_length = workload.at("sequence_length").get<std::int64_t>();
+    }
+    for (const Json& caveat : described.value("caveats", Json::array())) {
+        imported.assumed.push_back(caveat);
+    }
+    return imported;
+}
+
+ImportedModel read_or_describe(const std::string& file, const HfOptions& options) {
+    try {
+        return imported(reading({file}, FileKind::model_config, [&] {
+            return read_hf_config(parse_json(read_text_file(file), file), file,
+                                  options.dense_only ? HfExperts::left_out : HfExperts::refused);
+        }));
+    } catch (const UnknownFamily& unknown) {
+        return imported(described_scenario(file,
+                                           {.batch = options.scenario.batch,
+                                            .sequence_length = options.sequence_length,
+                                            .dtype = options.scenario.dtype.value_or("float32")},
+                                           unknown));
+    }
+}
 
 // Values of options, or else assumed values, which the report lists.
 class Choices {
@@ -103,21 +160,21 @@ Json assumed_link() {
                       "the assumed link");
 }
 
-Json scenario_of(const HfModel& model, const std::string& name, Choices& choices,
+Json scenario_of(const ImportedModel& model, const std::string& name, Choices& choices,
                  const HfOptions& options) {
     const ScenarioOptions& typed = options.scenario;
     Json document{{"name", name}};
     Json& workload = document["workload"];
-    workload["model"] = shape_json(model.shape);
-    if (const TransformerShape* shape = model.transformer()) {
-        workload["batch"] =
-            choices.number(typed.batch, "batch", default_batch, "sequences per rank");
-        workload["sequence_length"] =
-            choices.number(options.sequence_length, "sequence-length",
-                           std::min(shape->context, longest_default_sequence), "tokens");
-    } else {
-        workload["batch"] = choices.number(typed.batch, "batch", default_images, "images per rank");
-        workload["image_size"] = model.image_size;
+    workload["model"] = model.model;
+    workload["batch"] =
+        choices.number(typed.batch, "batch", model.batch,
+                       model.sequence_length ? "sequences per rank" : "images per rank");
+    if (model.sequence_length) {
+        workload["sequence_length"] = choices.number(options.sequence_length, "sequence-length",
+                                                     *model.sequence_length, "tokens");
+    }
+    if (model.image_size) {
+        workload["image_size"] = *model.image_size;
     }
     workload["dtype"] =
         choices.text(typed.dtype, "dtype", "float32", "of parameters and gradients");
@@ -175,7 +232,8 @@ std::string advice_on(const HfOptions& options) {
                        predict, fmt::join(missing, ", "));
 }
 
-std::string report_of(const HfModel& imported, const Scenario& scenario, const Choices& choices) {
+std::string report_of(const ImportedModel& imported, const Scenario& scenario,
+                      const Choices& choices) {
     const auto& workload = std::get<ModelWorkload>(scenario.workload);
     const Model model = model_of(workload);
     std::int64_t elements = 0;
@@ -196,7 +254,7 @@ std::string report_of(const HfModel& imported, const Scenario& scenario, const C
 }
 
 // A configuration's folder has a better name than config.json.
-std::string name_of_model(const std::string& file, const HfModel& model) {
+std::string name_of_model(const std::string& file, const ImportedModel& model) {
     const std::filesystem::path path(file);
     const std::string folder = path.parent_path().filename().string();
     const std::string stem = path.stem().string();
@@ -210,15 +268,11 @@ std::string name_of_model(const std::string& file, const HfModel& model) {
 
 int run_import_hf(const HfOptions& options) {
     const std::string file = config_of_folder(options.file);
-    const HfModel model = reading({file}, FileKind::model_config, [&] {
-        return read_hf_config(parse_json(read_text_file(file), file), file,
-                              options.dense_only ? HfExperts::left_out : HfExperts::refused);
-    });
-    const TransformerShape* shape = model.transformer();
-    if (options.dense_only && (shape == nullptr || shape->experts == 0)) {
-        throw UsageError{"--dense-only: expected a mixture of experts, got " + model.architecture};
+    const ImportedModel model = read_or_describe(file, options);
+    if (options.dense_only && !model.has_experts) {
+        throw UsageError{"--dense-only: expected Mixtral, got " + model.architecture};
     }
-    if (options.sequence_length && shape == nullptr) {
+    if (options.sequence_length && !model.sequence_length) {
         throw UsageError{"--sequence-length: expected a model of sequences, got " +
                          model.architecture};
     }
@@ -256,8 +310,7 @@ CommandHelp import_hf_help() {
                   o->arithmetic, one_of(every<Arithmetic>)},
                  {"ranks", "number of ranks; default: 8", {o->ranks, counts}},
                  {"dense-only",
-                  "of a mixture of experts, only the gradients that all ranks reduce: all but the "
-                  "experts'",
+                  "of Mixtral, only the gradients that all ranks reduce: all but the experts'",
                   o->dense_only}},
                 scenario_rows(o->scenario)),
             .text = import_hf_examples,

@@ -8,6 +8,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "cli/described_model.h"
 #include "cli/shell/file_kind.h"
 #include "cli/shell/files.h"
 #include "cli/shell/shipped_files.h"
@@ -21,14 +22,20 @@ namespace bucketwise {
 namespace {
 
 // The least that a scenario needs beside the model, so that its reader checks the shape.
-Json scenario_around(const HfModel& model) {
-    Json workload{{"model", shape_json(model.shape)}, {"batch", 1}, {"device", "A100"}};
-    if (model.transformer() != nullptr) {
-        workload["sequence_length"] = 1;
-    } else {
-        workload["image_size"] = model.image_size;
+Json scenario_around(const Json& config, const std::string& file) {
+    Json workload{{"batch", 1}, {"device", "A100"}};
+    try {
+        const HfModel model = read_hf_config(config, file);
+        workload["model"] = shape_json(model.shape);
+        if (model.transformer() != nullptr) {
+            workload["sequence_length"] = 1;
+        } else {
+            workload["image_size"] = model.image_size;
+        }
+    } catch (const UnknownFamily& unknown) {
+        workload = described_scenario(file, {.batch = 1}, unknown)["workload"];
     }
-    return {{"name", model.architecture},
+    return {{"name", "a model"},
             {"workload", workload},
             {"cluster", {{"ranks", 2}, {"link", "eth-10g"}}},
             {"sync", {{"strategy", "ddp"}}}};
@@ -57,7 +64,7 @@ Workload imported_model(const std::string& model) {
     const FileKind kind = kind_of_text(text, file);
     Json document = parse_json(text, file);
     if (kind == FileKind::model_config) {
-        document = scenario_around(read_hf_config(document, file));
+        document = scenario_around(document, file);
     } else {
         refuse_other_kind(kind, file, FileKind::scenario);
     }

@@ -34,6 +34,8 @@ strip "$folder"/bucketwise*
 cp -r plots scenarios "$folder/"
 install -D --mode=644 -t "$folder/import/flight_recorder" import/flight_recorder/pickle_to_json.py
 install -D --mode=644 -t "$folder/import/settings" import/settings/settings_to_json.py
+install -D --mode=644 -t "$folder/python/bucketwise/torch" python/bucketwise/torch/describe.py \
+    python/bucketwise/torch/_{hugging_face,listed_model,operations}.py
 mkdir "$folder/results"
 cp results/run_gpu.sh "$folder/results/"
 

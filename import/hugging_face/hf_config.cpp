@@ -15,6 +15,11 @@
 namespace bucketwise {
 namespace {
 
+[[noreturn]] void unknown(const JsonPlace& place, const std::string& expected) {
+    const std::string value = place.value->dump(-1, ' ', false, Json::error_handler_t::replace);
+    throw UnknownFamily(place.file, place.pointer, expected, value);
+}
+
 class Config {
   public:
     Config(const Json& document, std::string file) : root_{&document, std::move(file), ""} {
@@ -53,7 +58,7 @@ class Config {
 
     void refuse_cross_attention() const {
         if (flag("add_cross_attention", false)) {
-            at("add_cross_attention").fail("false: its parameters are not known here");
+            unknown(at("add_cross_attention"), "false: its parameters are not known here");
         }
     }
 
@@ -85,8 +90,7 @@ BertHead read_architecture(const Config& config, const std::vector<Architecture>
         }
         listed += fmt::format("{}{}", listed.empty() ? "" : " or ", architecture.name);
     }
-    place->fail(fmt::format("[{}], whose parameters are known", listed),
-                place->value->dump(-1, ' ', false, Json::error_handler_t::replace));
+    unknown(*place, fmt::format("[{}], whose parameters are known", listed));
 }
 
 // --- the families ---
@@ -206,8 +210,7 @@ HfModel read_llama(const Config& config, const LlamaVariant& variant, HfExperts 
     const std::string_view type = variant.type;
     const bool mixtral = type == "mixtral";
     if (mixtral && experts == HfExperts::refused) {
-        config.at("model_type")
-            .fail(
+        unknown(config.at("model_type"),
                 "a model whose gradients all ranks reduce, or --dense-only, which takes all but "
                 "the experts' gradients: expert parallelism reduces those among fewer ranks");
     }
@@ -269,7 +272,7 @@ HfModel read_falcon(const Config& config) {
          {std::tuple("new_decoder_architecture", false, false), std::tuple("bias", false, false),
           std::tuple("alibi", false, false), std::tuple("parallel_attn", true, true)}) {
         if (config.flag(key, otherwise) != wanted) {
-            config.at(key).fail(fmt::format("{}, as Falcon 7B has it", wanted));
+            unknown(config.at(key), fmt::format("{}, as Falcon 7B has it", wanted));
         }
     }
     Transformer& shape = begin_transformer(config, TransformerFamily::falcon, true, model);
@@ -297,12 +300,12 @@ HfModel read_opt(const Config& config) {
                 {"max_position_embeddings", &Transformer::context}},
                shape);
     if (config.count("word_embed_proj_dim", shape.hidden) != shape.hidden) {
-        config.at("word_embed_proj_dim").fail("hidden_size: projections are not known here");
+        unknown(config.at("word_embed_proj_dim"), "hidden_size: projections are not known here");
     }
     for (const char* key :
          {"do_layer_norm_before", "enable_bias", "layer_norm_elementwise_affine"}) {
         if (!config.flag(key, true)) {
-            config.at(key).fail("true");
+            unknown(config.at(key), "true");
         }
     }
     return model;
@@ -363,7 +366,7 @@ HfModel read_bert(const Config& config) {
     config.refuse_cross_attention();
     const auto positions = config.find("position_embedding_type");
     if (positions && *positions->value != "absolute") {
-        positions->fail("absolute, as others have parameters that are not known here");
+        unknown(*positions, "absolute, as others have parameters that are not known here");
     }
     Transformer& shape = begin_transformer(config, TransformerFamily::bert, true, model);
     if (has_language_model(head) && shape.tied_embeddings) {
@@ -405,19 +408,28 @@ HfModel read_vit(const Config& config) {
 
 }  // namespace
 
+std::string known_hf_types() {
+    std::string known = "gpt2, ";
+    for (const LlamaVariant& variant : llama_variants) {
+        known += fmt::format("{}, ", variant.type);
+    }
+    return known + "gpt_neox, falcon, opt, t5, mt5, bert or vit";
+}
+
 HfModel read_hf_config(const Json& document, const std::string& file, HfExperts experts) {
     const Config config(document, file);
     const JsonPlace type = config.at("model_type");
-    if (const auto quantised = config.find("quantization_config")) {
+    const auto quantised = config.find("quantization_config");
+    // gpt-oss is published as mxfp4, and trained in 16 bits.
+    if (quantised && (!quantised->value->is_object() ||
+                      quantised->value->value("quant_method", Json()) != "mxfp4")) {
         quantised->fail("none: quantised weights are not trained", "one");
     }
     const std::string name = type.value->is_string() ? type.value->get<std::string>() : "";
-    std::string known;
     for (const LlamaVariant& variant : llama_variants) {
         if (name == variant.type) {
             return read_llama(config, variant, experts);
         }
-        known += fmt::format("{}, ", variant.type);
     }
     for (const auto& [other, read] :
          {std::pair("gpt2", &read_gpt2), std::pair("t5", &read_t5), std::pair("mt5", &read_t5),
@@ -428,10 +440,7 @@ HfModel read_hf_config(const Json& document, const std::string& file, HfExperts 
             return read(config);
         }
     }
-    type.fail(fmt::format(
-        "gpt2, {}gpt_neox, falcon, opt, t5, mt5, bert or vit, whose parameters are known; for any "
-        "other model bucketwise.torch writes a scenario from within its training script",
-        known));
+    unknown(type, known_hf_types() + ", whose parameters are known");
 }
 
 }  // namespace bucketwise

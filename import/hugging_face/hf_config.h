@@ -8,6 +8,7 @@
 #include <variant>
 #include <vector>
 
+#include "sim/base/error.h"
 #include "sim/base/json.h"
 #include "sim/workload/models/models.h"
 
@@ -26,15 +27,24 @@ struct HfModel {
     }
 };
 
+// A model that is not written by hand: bucketwise.torch.describe may know it.
+class UnknownFamily : public InputError {
+  public:
+    using InputError::InputError;
+};
+
 // How to treat experts, whose gradients expert parallelism reduces among fewer ranks.
 enum class HfExperts : std::uint8_t { refused, left_out };
 
 // Takes model_type gpt2, llama and its variants (mistral, qwen2, qwen3, gemma, gemma2, gemma3_text,
-// olmo2, phi3, smollm3, mixtral), gpt_neox, falcon, opt, t5, mt5, bert or vit. Throws InputError
-// with `file` and the key for other types, for impossible values, and for keys that change the
-// parameters in an unknown way.
+// olmo2, phi3, smollm3, mixtral), gpt_neox, falcon, opt, t5, mt5, bert or vit. Throws UnknownFamily
+// with `file` and the key for other types, and for keys that change the parameters in an unknown
+// way; InputError for impossible values and for quantised weights.
 HfModel read_hf_config(const Json& document, const std::string& file,
                        HfExperts experts = HfExperts::refused);
+
+// The names of those types.
+std::string known_hf_types();
 
 // The key `model` of a scenario's workload: without values that are the family's defaults.
 Json shape_json(const std::variant<TransformerShape, VitShape>& shape);

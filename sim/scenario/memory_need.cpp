@@ -154,7 +154,7 @@ std::optional<std::int64_t> copies_of_state(const StepRequest& step) {
 void take_model(const ModelWorkload& workload, MemoryNeed& need) {
     const Model model = model_of(workload);
     need.gradients = model.numel() * element_size(workload.dtype);
-    need.parameters = need.gradients;
+    need.parameters = need.gradients + model.frozen_elements * element_size(workload.dtype);
     for (const Buffer& buffer : model.buffers) {
         need.parameters = need.parameters + buffer.numel * buffer.element;
     }

@@ -325,6 +325,9 @@ std::string_view family_of(const JsonPlace& place) {
 
 ModelChoice read_model(const JsonPlace& place) {
     if (place.value->is_object()) {
+        if (place.value->contains("operations")) {
+            return read_listed_model(place);
+        }
         const std::string_view family = family_of(place);
         return family == vit_family   ? ModelChoice(read_vit_shape(place))
                : family == mlp_family ? ModelChoice(read_mlp_shape(place))
@@ -342,7 +345,7 @@ ModelChoice read_model(const JsonPlace& place) {
 
 JsonDescription model_description() {
     const std::vector<const ObjectText*> shapes{&transformer_keys().text(), &vit_keys().text(),
-                                                &mlp_keys().text()};
+                                                &mlp_keys().text(), &listed_model_text()};
     Json one_of = Json::array({as::names_schema(model_names())});
     for (const ObjectText* shape : shapes) {
         one_of.push_back(schema_of(*shape));

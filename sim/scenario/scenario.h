@@ -26,9 +26,9 @@
 
 namespace bucketwise {
 
-// A model that ships, or one of the user's own shape.
+// A model that ships, or one of the user's own.
 struct ModelWorkload {
-    std::variant<std::string, TransformerShape, VitShape, MlpShape> model;
+    ModelChoice model;
     ModelInput input;
     DType dtype = DType::float32;                 // of parameters and gradients
     Arithmetic arithmetic = Arithmetic::float32;  // of the matrix products

@@ -252,6 +252,9 @@ Model model_of(const ModelWorkload& workload) {
     if (const auto* shape = std::get_if<MlpShape>(&workload.model)) {
         return make_mlp(*shape, workload.input);
     }
+    if (const auto* listed = std::get_if<ListedModel>(&workload.model)) {
+        return listed->model;
+    }
     return make_model(std::get<std::string>(workload.model), workload.input);
 }
 

@@ -13,7 +13,6 @@ namespace bucketwise {
 namespace {
 
 // Generous for anything that exists, and small enough that no product of them overflows.
-constexpr std::int64_t most_tokens = 1 << 26;
 constexpr std::int64_t most_images = 1 << 16;
 constexpr std::int64_t most_pixels = 1 << 12;
 constexpr std::int64_t smallest_image = 32;
@@ -56,7 +55,31 @@ std::int64_t most_images_of(const JsonObject& object, const ModelChoice& model,
     return std::min(most_images, most_tokens / tokens);
 }
 
+// Operations are of one input. Throws InputError for another.
+ModelInput read_listed_input(const JsonObject& object, const ListedModel& listed) {
+    refuse(object, "image_size", "for a model with listed operations");
+    const auto same = [&](const char* key, std::int64_t highest, std::int64_t of_operations) {
+        const JsonPlace place = object.at(key);
+        if (read_integer(place, 1, highest) != of_operations) {
+            place.fail(
+                fmt::format("{}, of which the model's operations are: another one is "
+                            "described anew (python -m bucketwise.torch.describe)",
+                            of_operations));
+        }
+    };
+    same("batch", most_tokens, listed.batch);
+    if (listed.sequence_length == 0) {
+        refuse(object, "sequence_length", "beside a model that has none");
+    } else if (object.has("sequence_length")) {
+        same("sequence_length", most_sequence, listed.sequence_length);
+    }
+    return {.batch = listed.batch, .sequence_length = listed.sequence_length};
+}
+
 ModelInput read_model_input(const JsonObject& object, const ModelChoice& model) {
+    if (const auto* listed = std::get_if<ListedModel>(&model)) {
+        return read_listed_input(object, *listed);
+    }
     ModelInput input;
     const std::optional<TransformerShape> shape = shape_of(model);
     if (std::holds_alternative<MlpShape>(model)) {
@@ -221,7 +244,9 @@ Json input_conditions() {
            {{"if", family_is("vit")},
             {"then", {{"properties", of_images}}},
             {"else",
-             {{"required", {"sequence_length"}}, {"properties", {{"image_size", false}}}}}}}}}};
+             {{"properties", {{"image_size", false}}},
+              {"if", {{"not", model_is({{"type", "object"}, {"required", {"operations"}}})}}},
+              {"then", {{"required", {"sequence_length"}}}}}}}}}}};
 }
 
 const JsonTable<ModelWorkload>& model_keys() {
@@ -234,7 +259,7 @@ const JsonTable<ModelWorkload>& model_keys() {
         "workload with a model",
         "A model with measured times or a device",
         {{"model", model_description(), "required",
-          "a model of the table below, or the shape of one"},
+          "a model of the table below, the shape of one, or one that lists its operations"},
          {"batch", as::integer(1, most_tokens), "required",
           "images or sequences per rank and micro-step; with sequences up to 2^26 tokens, else up "
           "to 65536"},

@@ -17,6 +17,7 @@
 #include <string_view>
 #include <vector>
 
+#include "sim/base/names.h"
 #include "sim/base/units.h"
 
 namespace bucketwise {
@@ -79,6 +80,11 @@ enum class OperationKind : std::uint8_t {
     masked_sum     // the same where a causal mask hides half of the scores
 };
 
+template <>
+inline constexpr auto names_of<OperationKind> = names("pass", "stream", "normalisation", "linear",
+                                                      "convolution", "scores", "scores_pass",
+                                                      "weighted_sum", "masked_sum");
+
 constexpr bool is_attention(OperationKind kind) {
     return kind == OperationKind::scores || kind == OperationKind::scores_pass ||
            kind == OperationKind::weighted_sum || kind == OperationKind::masked_sum;
@@ -138,6 +144,7 @@ struct Model {
     std::vector<Parameter> parameters;  // PyTorch's named_parameters() order, shared ones once
     std::vector<Operation> operations;  // in the order the forward pass runs them
     std::vector<Buffer> buffers;
+    std::int64_t frozen_elements = 0;   // of parameters that are not trained
     bool writes_attention_out = false;  // in its own operations, which no fused kernel replaces
     bool operator==(const Model&) const = default;
 

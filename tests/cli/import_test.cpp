@@ -26,6 +26,81 @@ constexpr const char* gpt2_config = R"({"model_type": "gpt2", "architectures": [
 
 }  // namespace
 
+// Public files, made anonymous, which are not part of the project.
+TEST_CASE("Logs that people brought are read as what they are", "[import]") {
+    const std::string logs = std::string(BUCKETWISE_SCENARIO_DIR) + "/../../shared/cases/logs/";
+    if (!std::filesystem::exists(logs)) {
+        WARN("skipped: no shared/cases beside the project");
+        return;
+    }
+    const TestFolder folder;
+    for (const auto& [log, says] :
+         {std::pair("n1453_bracket0.txt", "11 all-reduces of 24 ranks, 11 sizes: make a link"),
+          std::pair("t44_allgather_old.txt", "13 all-gathers of 2 ranks, 13 sizes"),
+          std::pair("n1184_wrong.txt", "2 all-reduces of 2 ranks, 2 sizes"),
+          std::pair("rccl30_mi300x_one.txt", "1 all-reduce of 8 ranks, 1 size"),
+          std::pair("t194_h100pcie_nvlbridge.txt", "3 all-reduces of 2 ranks, 3 sizes"),
+          std::pair("t232_noheader_2x1_4nic.txt", "5 all-reduces of 2 ranks, 5 sizes")}) {
+        CAPTURE(log);
+        const std::string text =
+            check_ends_well(import_log({logs + log, "-o", folder.file("m.jsonl")}));
+        CAPTURE(text);
+        CHECK(text.starts_with(says));
+    }
+    // Its first row: the time counts, whatever algbw is.
+    const Outcome gathered =
+        import_log({logs + "t44_allgather_old.txt", "-o", folder.file("m.jsonl")});
+    CHECK(gathered.exit_code == 0);
+    CHECK(contains(text_of_file(folder.file("m.jsonl")), "\"samples_us\":[13.39,11.85]"));
+    const Outcome singles = import_log({logs + "t107_two_singles.txt", "-o", folder.file("x")});
+    CHECK(singles.exit_code == 2);
+    CHECK(contains(singles.errors,
+                   "each process saw one rank: start it with -g 2 or more, or under mpirun"));
+}
+
+TEST_CASE("Configurations that people brought have the parameters published", "[import]") {
+    const std::string configs = std::string(BUCKETWISE_SCENARIO_DIR) + "/../../shared/cases/hf/";
+    if (!std::filesystem::exists(configs)) {
+        WARN("skipped: no shared/cases beside the project");
+        return;
+    }
+    const TestFolder folder;
+    // Those that need no PyTorch; tests/pytorch/check_describe.py has the others.
+    for (const auto& [config, parameters] :
+         {std::pair("bert_base", "109514298 "),
+          std::pair("falcon_7b", "6921720704 "),
+          std::pair("deepseek_r1_distill_qwen_1p5b", "1777088000 "),
+          std::pair("flan_t5_base", "247577856 "),
+          std::pair("gemma2_2b", "2614341888 "),
+          std::pair("gpt2_real", "124439808 "),
+          std::pair("llama31_8b", "8030261248 "),
+          std::pair("llama32_1b", "1235814400 "),
+          std::pair("llama32_3b", "3212749824 "),
+          std::pair("mistral_7b_v03", "7248023552 "),
+          std::pair("mistral_nemo_12b", "12247782400 "),
+          std::pair("mt5_small", "300176768 "),
+          std::pair("no_arch_llama", "no architectures are named: taken as LlamaForCausalLM"),
+          std::pair("old_llama_dtype", "6738415616 "),
+          std::pair("olmo2_1b", "1484916736 "),
+          std::pair("phi3_mini", "3821079552 "),
+          std::pair("qwen25_05b", "494032768 "),
+          std::pair("qwen3_06b", "596049920 "),
+          std::pair("qwen3_8b", "8190735360 "),
+          std::pair("smollm2_135m", "134515008 "),
+          std::pair("smollm2_1p7b", "1711376384 "),
+          std::pair("v5_dtype_llama", "1235814400 ")}) {
+        CAPTURE(config);
+        const std::string text = check_ends_well(
+            bucketwise({"import", "hf", configs + config + ".json", "-o", folder.file("s.json")}));
+        CAPTURE(text);
+        CHECK(contains(text, parameters));
+    }
+    const Outcome quantised =
+        bucketwise({"import", "hf", configs + "llama_peft_bnb.json", "-o", folder.file("x")});
+    CHECK(quantised.exit_code == 2);
+    CHECK(contains(quantised.errors, "quantised weights are not trained"));
+}
+
 TEST_CASE("Logs of three programs become one link with all kinds", "[import]") {
     const TestFolder folder;
     const auto log = [&](const char* program, CollectiveKind kind) {

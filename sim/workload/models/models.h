@@ -4,12 +4,24 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <variant>
 #include <vector>
 
 #include "sim/workload/model.h"
 #include "sim/workload/models/shapes.h"
 
 namespace bucketwise {
+
+// A model whose operations a file lists, with the input that they are of.
+struct ListedModel {
+    Model model;
+    std::int64_t batch = 0;
+    std::int64_t sequence_length = 0;  // 0: it has none
+    bool operator==(const ListedModel&) const = default;
+};
+
+// By name, by shape, or listed.
+using ModelChoice = std::variant<std::string, TransformerShape, VitShape, MlpShape, ListedModel>;
 
 // Names that make_model(name, ...) knows, sorted: bert-base, ..., vit_b_16.
 const std::vector<std::string_view>& model_names();
