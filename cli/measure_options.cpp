@@ -18,6 +18,7 @@
 #include "hw/measure/measurer.h"
 #include "sim/base/error.h"
 #include "sim/base/json_input.h"
+#include "sim/engine/bucket_planner.h"
 #include "sim/link/link_input.h"
 #include "sim/plan/cap.h"
 #include "sim/predict/prediction.h"
@@ -106,7 +107,7 @@ std::vector<CapRange> distinct_plans(const StepInput& input, const SyncRequest& 
     std::vector<CapRange> plans;
     BucketPlan last;
     walk_plans(std::max(Bytes{all / 256}, least_cap(sync)), least_growth, [&](Bytes cap) {
-        BucketPlan plan = make_plan(input.workload, settings_for(with_cap(sync, cap)).policy);
+        BucketPlan plan = plan_of(input, settings_for(with_cap(sync, cap), input));
         const CapRange same = plan.same_plan;
         if (plans.empty() || !plan.is_same_step(last)) {
             plans.push_back(same);

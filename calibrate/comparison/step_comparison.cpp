@@ -13,6 +13,7 @@
 #include "calibrate/fit/compute_fit.h"
 #include "sim/base/error.h"
 #include "sim/base/json_input.h"
+#include "sim/engine/bucket_planner.h"
 #include "sim/engine/engine.h"
 #include "sim/engine/step_loop.h"
 #include "sim/predict/confidence.h"
@@ -133,7 +134,8 @@ std::vector<CapComparison> compare_caps(const StepInput& input, const Scenario& 
     for (MeasuredCap& measured : measured_caps(run)) {
         CapComparison point;
         point.measured = std::move(measured);
-        choices.push_back(settings_of_replay(with_cap(scenario.sync, point.measured.asked_cap())));
+        choices.push_back(
+            settings_of_replay(with_cap(scenario.sync, point.measured.asked_cap()), input));
         point.predicted = evaluator.evaluate(point.measured.asked_cap());
         check_collectives(run, point, evaluator.program(point.measured.asked_cap()));
         point.predicted_ms = to_ms(point.predicted.times.step());
@@ -149,8 +151,7 @@ std::vector<CapComparison> compare_caps(const StepInput& input, const Scenario& 
         .all_reduces = link_points(CollectiveKind::all_reduce, {run})};
     for (std::size_t i = 0; i < points.size(); ++i) {
         points[i].attribution =
-            attribute(input, choices[i], make_plan(input.workload, choices[i].policy),
-                      points[i].measured, isolated);
+            attribute(input, choices[i], plan_of(input, choices[i]), points[i].measured, isolated);
     }
     const std::vector<ComparedStep> steps(points.begin(), points.end());
     const auto confidences =
@@ -444,7 +445,7 @@ Comparison compare_steps(const Scenario& scenario, const MeasuredRun& run,
     const MeasuredCap& chosen = comparison.points[comparison.chosen].measured;
     const Program program = Evaluator(input, scenario.sync).program(chosen.asked_cap());
     comparison.predicted_picture =
-        predicted_picture(program, loop_of(input, settings_of_replay(scenario.sync)));
+        predicted_picture(program, loop_of(input, settings_of_replay(scenario.sync, input)));
     comparison.measured_picture = measured_picture(chosen, program);
     return comparison;
 }

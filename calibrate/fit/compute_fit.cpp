@@ -12,6 +12,7 @@
 #include "sim/base/error.h"
 #include "sim/base/statistics.h"
 #include "sim/base/transformed.h"
+#include "sim/engine/bucket_planner.h"
 #include "sim/plan/plan.h"
 #include "sim/plan/strategy.h"
 #include "sim/program/step_programs.h"
@@ -154,8 +155,8 @@ Program copying_program(const Scenario& scenario, StepInput input, bool on_host)
         sharded.step = std::move(input);
         return build_sharded_program(sharded, make_shard_plan(sharded)).program;
     }
-    const SyncSettings sync = settings_of_replay(with_cap(scenario.sync, Cap()));
-    return build_program(input, sync, make_plan(input.workload, sync.policy));
+    const SyncSettings sync = settings_of_replay(with_cap(scenario.sync, Cap()), input);
+    return build_program(input, sync, plan_of(input, sync));
 }
 
 // The time of copies, and of sharded collectives, which may copy too.

@@ -5,11 +5,11 @@
 #include <optional>
 #include <vector>
 
-#include "sim/frameworks/framework.h"
 #include "sim/frameworks/sharded_setting.h"
 #include "sim/plan/setting_place.h"
 #include "sim/plan/strategy.h"
 #include "sim/predict/prediction.h"
+#include "sim/program/framework.h"
 #include "sim/program/program.h"
 
 namespace bucketwise {

@@ -206,11 +206,11 @@ void add_confidence(const StepInput& input, const SyncRequest& request, Predicti
     }
     for (const std::size_t row : drawn) {
         rows.push_back(&prediction.sweep[row]);
-        buckets.push_back(settings_for(with_cap(request, rows.back()->cap)));
+        buckets.push_back(settings_for(with_cap(request, rows.back()->cap), input));
         choices.emplace_back(buckets.back());
     }
     rows.push_back(&prediction.default_cap);
-    buckets.push_back(settings_for(without_caps(request)));
+    buckets.push_back(settings_for(without_caps(request), input));
     choices.emplace_back(buckets.back());
     const std::vector<StepConfidence> confidences =
         confidence_of(input, choices, plateau_tolerance, 0, choices.size() - 1);

@@ -302,6 +302,9 @@ struct StepLoop {
 // streams, too.
 StepLoop loop_of(const StepInput& input, const SyncSettings& sync);
 
+// The settings of the parts before the last backward, without any bucket.
+SyncSettings without_buckets_before(SyncSettings sync);
+
 // Whether a collective is launched ahead of its place, or uses the second stream.
 bool communicates_beside(const Program& program);
 

@@ -26,7 +26,9 @@ class ProgramBuilder : public InstructionWriter {
   public:
     ProgramBuilder(const StepInput& input, const SyncSettings& sync, const BucketPlan& plan,
                    Program& program)
-        : InstructionWriter(input, program), sync_(sync), plan_(plan) {}
+        : InstructionWriter(input, program), sync_(sync), plan_(plan) {
+        updating_ranks_ = sync.framework.updating_ranks;
+    }
 
     // The next instruction begins this part, and perhaps the step.
     void begin(StepPart part) {
@@ -273,8 +275,9 @@ class ProgramBuilder : public InstructionWriter {
             program_.instructions.back().host = Duration{0};
         }
         if (input_.copy_bandwidth) {
-            program_.collectives.back().time +=
-                scaled(transfer_time(bytes, *input_.copy_bandwidth), passes);
+            Collective& sent = program_.collectives.back();
+            sent.copying = scaled(transfer_time(bytes, *input_.copy_bandwidth), passes);
+            sent.time += sent.copying;
         }
         if (framework.wait == ComputingWaits::at_once) {
             wait_for(collective);
@@ -324,11 +327,15 @@ class ProgramBuilder : public InstructionWriter {
         for (; next_departure_ < plan_.departures.size() &&
                plan_.departures[next_departure_].operation == operation;
              launch_bucket(next_departure_++)) {
-            const Duration part = plan_.departures[next_departure_].done - done;
+            const bool over = operation == workload_.backward.size();
+            // An operation may be shorter than where the plan was made.
+            const Duration departure = plan_.departures[next_departure_].done;
+            const Duration part =
+                (over ? departure : std::min(departure, workload_.backward[operation].device)) -
+                done;
             if (part <= Duration{0}) {
                 continue;
             }
-            const bool over = operation == workload_.backward.size();
             const bool issues = done == Duration{0} && !over && !input_.step.graph_launch;
             const std::size_t subject = over ? std::max<std::size_t>(operation, 1) - 1 : operation;
             program_.instructions.push_back(

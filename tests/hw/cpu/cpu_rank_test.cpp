@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "hw/cpu/cpu_rank.h"
-#include "sim/frameworks/framework.h"
 #include "sim/frameworks/framework_step.h"
+#include "sim/program/framework.h"
 #include "sim/scenario/scenario.h"
 #include "tests/catch.h"
 #include "tests/contains.h"
