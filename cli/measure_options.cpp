@@ -240,12 +240,22 @@ bool has_replicas(const Scenario& scenario) {
     return shard_group_of(scenario).ranks < scenario.group.ranks;
 }
 
-std::set<Protocol> requested_protocols(const MeasureRequest& request, const Scenario& scenario) {
+std::set<Protocol> requested_protocols(const MeasureRequest& request, const Scenario& scenario,
+                                       const StepInput& input) {
     if (request.protocols) {
         return {request.protocols->begin(), request.protocols->end()};
     }
     if (!scenario.sharding) {
-        return {Protocol::all_reduce, Protocol::compute, Protocol::contention, Protocol::step};
+        std::set<Protocol> protocols{Protocol::all_reduce, Protocol::compute, Protocol::contention,
+                                     Protocol::step};
+        const FrameworkSync framework = settings_for(scenario.sync, input).framework;
+        if (framework.updating_ranks > 1) {
+            protocols.insert(Protocol::all_gather);
+        }
+        if (framework.reduction == CollectiveKind::reduce_scatter) {
+            protocols.insert(Protocol::reduce_scatter);
+        }
+        return protocols;
     }
     std::set<Protocol> protocols{Protocol::all_gather, Protocol::reduce_scatter, Protocol::compute,
                                  Protocol::contention, Protocol::step};
@@ -353,7 +363,7 @@ std::vector<Item> requested_items(const MeasureRequest& request, const Scenario&
             : std::vector<ShardingRequest>{};
     const MessagesToMeasure messages(scenario, input, settings);
     std::vector<Item> items;
-    for (const Protocol protocol : requested_protocols(request, scenario)) {
+    for (const Protocol protocol : requested_protocols(request, scenario, input)) {
         if (const auto kind = isolated_kind(protocol)) {
             for (const Bytes size : requested_messages(request.messages, messages.of(*kind))) {
                 items.push_back({.protocol = protocol, .message = size});

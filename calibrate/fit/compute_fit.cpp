@@ -168,8 +168,12 @@ Duration copying_time(const Scenario& scenario, const StepInput& input, bool on_
             time += instruction.device;
         }
     }
+    const bool waits_for_each =
+        settings_for(scenario.sync, input).framework.wait == ComputingWaits::at_once;
     for (const Collective& collective : program.collectives) {
-        time += scenario.sharding ? collective.time + collective.placing : Duration{0};
+        time += scenario.sharding ? collective.time + collective.placing
+                : waits_for_each  ? collective.copying
+                                  : Duration{0};
     }
     return time;
 }
@@ -317,6 +321,7 @@ std::optional<ComputeFit> fit_compute(const MeasuredRun& run, const Scenario& sc
     set_operations(rounds, input.step.accumulation, fit);
     set_readiness(input.workload, fit);
     fit.optimizer =
+        settings_for(scenario.sync, input).framework.updating_ranks *
         duration_from_us(slowest(rounds, [](const ComputeRecord& r) { return r.optimizer_us; }));
     set_copy_bandwidth(rounds, scenario, input, run.transport.computes_on_host(), fit);
     set_variation(rounds, fit);

@@ -431,7 +431,8 @@ void Measurer::describe(const Item& item, StepRecord& record) const {
     }
     record.strategy = name_of(scenario_.sync.strategy);
     if (has_cap(scenario_.sync)) {
-        record.cap = item.cap.named().value_or(step_.sync.policy.limits.cap);
+        record.cap = item.cap.named().value_or(step_.sync.policy.cap_bytes_of_limit *
+                                               step_.sync.policy.limits.cap);
         record.is_default = item.cap.is_default();
     }
     for (const Collective& collective : step_.program.collectives) {

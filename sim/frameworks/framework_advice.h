@@ -82,7 +82,7 @@ struct Destination {
     bool operator==(const Destination&) const = default;
 };
 
-// PyTorch, and the place that the scenario comes from.
+// PyTorch, and the place that the scenario comes from; or the strategy's framework.
 std::vector<Destination> usual_destinations(const SyncRequest& request);
 
 struct SettingAdvice {

@@ -181,6 +181,13 @@ struct StreamPasses {
     bool operator==(const StreamPasses&) const = default;
 };
 
+// The copies behind these passes.
+enum class StreamCopies : std::uint8_t {
+    none,
+    share,  // a bucket is divided, and a rank's share of it copied out (DeepSpeed)
+    fusion  // several gradients are copied into their bucket, divided, and back (Horovod)
+};
+
 // How other frameworks synchronise. The defaults are PyTorch's.
 struct FrameworkSync {
     CollectiveKind reduction = CollectiveKind::all_reduce;  // of a bucket
@@ -191,6 +198,7 @@ struct FrameworkSync {
     bool checks_at_launch = false;
     bool scales_at_launch = false;
     StreamPasses passes = {};
+    StreamCopies copies = StreamCopies::none;
     ComputingWaits wait = ComputingWaits::at_the_end;
     bool host_waits = false;          // once the buckets are reduced, until the device is idle
     bool every_micro_step = false;    // reduces gradients

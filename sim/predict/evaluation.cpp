@@ -76,6 +76,9 @@ Evaluation Evaluator::evaluate(Cap cap, const BucketPlan& plan) {
     build_closing(input_, sync, plan, program_);
     Evaluation evaluation;
     evaluation.cap = cap_of(with_cap(request_, cap));
+    if (evaluation.cap.is_default() && framework_of(request_.strategy)) {
+        evaluation.cap = sync.policy.cap_bytes_of_limit * sync.policy.limits.cap;
+    }
     evaluation.same_plan = plan.same_plan;
     evaluation.bucket_bytes = launched_bytes(program_, plan);
     opened(sync, plan, [&](const OpenStep& open) { return open.evaluate(program_, evaluation); });

@@ -266,7 +266,8 @@ bool keeps_default(const Prediction& prediction) {
 
 // The step with DDP and its default caps, for strategies that do not overlap as DDP does.
 std::optional<Evaluation> step_with_ddp(const StepInput& input, const SyncRequest& request) {
-    if (is_ddp(request.strategy) || !settings_for(request).communicates || input.group.ranks < 2) {
+    if (is_ddp(request.strategy) || framework_of(request.strategy) ||
+        !settings_for(request).communicates || input.group.ranks < 2) {
         return std::nullopt;
     }
     SyncRequest ddp = without_caps(request);

@@ -19,12 +19,25 @@ void scale_optimizer(std::int64_t before, std::int64_t after, Scenario& scenario
     }
 }
 
+std::optional<Framework> framework_of(ComparedStrategy strategy) {
+    const int beyond = static_cast<int>(strategy) - static_cast<int>(ComparedStrategy::megatron_lm);
+    return beyond < 0 ? std::nullopt
+                      : std::optional(static_cast<Framework>(
+                            static_cast<int>(Framework::megatron_lm) + beyond));
+}
+
 Scenario with_strategy(const Scenario& scenario, ComparedStrategy strategy) {
     Scenario other = scenario;
-    if (strategy == ComparedStrategy::ddp) {
-        if (scenario.sharding) {
+    if (const auto framework = framework_of(strategy)) {
+        if (scenario.sharding || framework_of(scenario.sync.strategy) != framework) {
+            other.sharding.reset();
+            other.sync = used_as(scenario.sync, {.framework = *framework});
+        }
+    } else if (strategy == ComparedStrategy::ddp) {
+        if (scenario.sharding || framework_of(scenario.sync.strategy)) {
             other.sharding.reset();
             other.sync = {};
+            other.sync.batch_norm = scenario.sync.batch_norm;
         }
     } else {
         ShardingRequest request = scenario.sharding.value_or(ShardingRequest{});

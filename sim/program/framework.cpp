@@ -74,7 +74,10 @@ constexpr FrameworkRule zero1_rule{
     .key = "reduce_bucket_size",
     .unit = SettingUnit::elements,
     .default_limit = {500'000'000},
-    .sync = {.passes = {1, 1}, .wait = ComputingWaits::for_others, .host_waits = true},
+    .sync = {.passes = {1, 1},
+             .copies = StreamCopies::share,
+             .wait = ComputingWaits::for_others,
+             .host_waits = true},
     .shards_optimizer = true,
     .typed = R"("stage": 1, "overlap_comm": true, "reduce_bucket_size": {})",
     .assumes =
@@ -100,7 +103,7 @@ constexpr FrameworkRule horovod_rule{
     .key = "HOROVOD_FUSION_THRESHOLD",
     .unit = SettingUnit::bytes,
     .default_limit = {128 * bytes_per_mib},
-    .sync = {.passes = {0, 2}, .host_waits = true},
+    .sync = {.passes = {0, 2}, .copies = StreamCopies::fusion, .host_waits = true},
     .typed = "HOROVOD_FUSION_THRESHOLD={} HOROVOD_CYCLE_TIME={}",
     .assumes =
         "cycles count from the step's beginning, and agreeing on what is ready is free; "
@@ -138,7 +141,7 @@ FrameworkSync sync_of(const StepInput& input, const FrameworkUse& use, DType par
             sync.host_waits = false;
         }
         if (!gradients.empty()) {
-            sync.gathers = {flat_elements(input) * element_size(parameters)};
+            sync.gathers = {flat_elements(gradients, input.group.ranks) * element_size(parameters)};
         }
     }
     return sync;
@@ -183,6 +186,7 @@ Bucket fuse_one(const std::vector<Gradient>& gradients, std::deque<std::int32_t>
         left.pop_front();
     }
     left.insert(left.begin(), passed.begin(), passed.end());
+    bucket.in_place = bucket.gradients.size() == 1;
     return bucket;
 }
 
@@ -219,10 +223,10 @@ DType narrowest_of(const std::vector<Gradient>& gradients) {
     return narrowest == gradients.end() ? DType::float32 : narrowest->dtype;
 }
 
-std::int64_t flat_elements(const StepInput& input) {
-    const std::int64_t unit = 2 * input.group.ranks;
+std::int64_t flat_elements(const std::vector<Gradient>& gradients, std::int64_t ranks) {
+    const std::int64_t unit = 2 * ranks;
     std::int64_t elements = 0;
-    for (const Gradient& gradient : input.workload.gradients) {
+    for (const Gradient& gradient : gradients) {
         elements += gradient.numel;
     }
     return (elements + unit - 1) / unit * unit;
@@ -265,8 +269,8 @@ SyncSettings settings_for(const SyncRequest& request, const StepInput& input,
     policy.dtype_after_dtype = is_megatron(use);
     policy.large_in_place = is_deepspeed(use);
     if (is_deepspeed(use) && use.reduce_scatter && use.contiguous_gradients) {
-        policy.large_cut_every =
-            std::max<std::int64_t>(flat_elements(input) / input.group.ranks, 1);
+        policy.large_cut_every = std::max<std::int64_t>(
+            flat_elements(input.workload.gradients, input.group.ranks) / input.group.ranks, 1);
     }
     if (use.framework == Framework::megatron_distributed_optimizer) {
         constexpr std::int64_t gradient_elements = 64;  // 128 bytes of 16-bit parameters

@@ -64,7 +64,7 @@ std::int64_t cap_bytes_of_limit(const FrameworkUse& use, const Workload& workloa
 DType narrowest_of(const std::vector<Gradient>& gradients);
 
 // The length of DeepSpeed's flat parameters: a multiple of two elements for each rank.
-std::int64_t flat_elements(const StepInput& input);
+std::int64_t flat_elements(const std::vector<Gradient>& gradients, std::int64_t ranks);
 
 // --- Horovod ---
 

@@ -132,8 +132,10 @@ class ProgramBuilder : public InstructionWriter {
             }
             return;
         }
+        Bytes from;
         for (const Bytes piece : bucket.pieces) {
-            send_piece(bucket, piece, index, passes);
+            send_piece(bucket, piece, index, passes, from);
+            from += piece;
         }
     }
 
@@ -264,12 +266,15 @@ class ProgramBuilder : public InstructionWriter {
         }
     }
 
-    void send_piece(const Bucket& bucket, Bytes bytes, std::size_t index, double passes) {
+    void send_piece(const Bucket& bucket, Bytes bytes, std::size_t index, double passes,
+                    Bytes from = {}) {
         const FrameworkSync& framework = sync_.framework;
         const std::int32_t collective = launch(
             framework.reduction, Phase::backward,
-            GradientsOf{static_cast<std::int32_t>(index), hook_casts(sync_, bucket.dtype)}, bytes);
+            GradientsOf{static_cast<std::int32_t>(index), hook_casts(sync_, bucket.dtype), from},
+            bytes);
         program_.collectives.back().averages = is_undivided(sync_, bucket);
+        set_stream_copies(bucket, from + bytes >= bucket.size, program_.collectives.back());
         if (sync_.policy.launch == LaunchRule::cycle) {
             // The framework's own thread launches.
             program_.instructions.back().host = Duration{0};
@@ -281,6 +286,19 @@ class ProgramBuilder : public InstructionWriter {
         }
         if (framework.wait == ComputingWaits::at_once) {
             wait_for(collective);
+        }
+    }
+
+    // `is_last`: of a bucket's pieces.
+    void set_stream_copies(const Bucket& bucket, bool is_last, Collective& sent) const {
+        if (sync_.framework.copies == StreamCopies::share) {
+            if (bucket.pieces.empty()) {
+                sent.before = {CopyRoute::within_bucket, Copying::averaging};
+            }
+            sent.after.route = is_last ? CopyRoute::bucket_to_share : CopyRoute::none;
+        } else if (sync_.framework.copies == StreamCopies::fusion && !bucket.in_place) {
+            sent.before = {CopyRoute::gradients_to_bucket, Copying::averaging};
+            sent.after = {CopyRoute::bucket_to_gradients};
         }
     }
 

@@ -136,7 +136,8 @@ std::vector<std::string> caveats(const Scenario& scenario) {
         }
     };
     note(!sync.bucket_cap.is_default(), caps_matter, "bucket_cap_mib");
-    note(sync.first_bucket.has_value(), caps_matter, "first_bucket_mib");
+    note(sync.first_bucket.has_value(), caps_matter && !framework_of(sync.strategy),
+         "first_bucket_mib");
     note(!sync.bucket_cap_list.empty(), caps_matter, "bucket_cap_mib_list");
     const bool copies = settings.copies_in && !framework_of(sync.strategy);
     note(sync.views, copies, "views");

@@ -18,8 +18,7 @@ constexpr std::array<LaunchRule, 3> all_launch_rules{LaunchRule::in_order, Launc
 // Of some frameworks' strategies alone, and what these decide themselves. Other keys that they do
 // not look at have a caveat.
 constexpr std::array framework_keys{"overlap_comm", "cycle_ms"};
-constexpr std::array ddp_rule_keys{"first_bucket_mib",
-                                   "bucket_cap_mib_list",
+constexpr std::array ddp_rule_keys{"bucket_cap_mib_list",
                                    "comm_hook",
                                    "framework",
                                    "sharded_optimizer",
@@ -141,8 +140,8 @@ std::vector<Json> strategy_conditions() {
         ddp_rule[key] = false;
     }
     Json replicated_only = ddp_rule;
-    for (const char* key : {"bucket_cap_mib", "views", "fused_copies", "batched_grad_copy",
-                            "static_graph", "compiled", "framework_version",
+    for (const char* key : {"bucket_cap_mib", "first_bucket_mib", "views", "fused_copies",
+                            "batched_grad_copy", "static_graph", "compiled", "framework_version",
                             "find_unused_parameters", "broadcast_buffers", "batch_norm"}) {
         replicated_only[key] = false;
     }

@@ -8,8 +8,7 @@
 #include <vector>
 
 #include "hw/cpu/cpu_rank.h"
-#include "sim/frameworks/framework_step.h"
-#include "sim/program/framework.h"
+#include "sim/plan/strategy.h"
 #include "sim/scenario/scenario.h"
 #include "tests/catch.h"
 #include "tests/contains.h"
@@ -117,36 +116,27 @@ TEST_CASE("gradients of which only the readiness is known are reduced") {
 
 // --- other frameworks ---
 
-ReplayedStep step_of(Framework framework, const Scenario& scenario, Bytes limit) {
-    const StepInput input = replay_input(scenario);
-    const FrameworkUse use{.framework = framework};
-    const FrameworkStep step(input, scenario.sync, use);
-    const FusedPlan fused = step.plan(limit);
-    return {.program = step.program(fused),
-            .sync = settings_of(scenario.sync, input, use, DType::float32),
-            .plan = fused.plan};
-}
-
-TEST_CASE("DeepSpeed's and Horovod's programs leave the exact mean, and gather every parameter") {
-    for (const auto& [framework, limit] : {std::pair(Framework::deepspeed_zero1, Bytes{20'000}),
-                                           std::pair(Framework::deepspeed_zero2, Bytes{20'000}),
-                                           std::pair(Framework::horovod, Bytes{40'000})}) {
-        for (const std::int64_t accumulation : {1, 3}) {
-            Scenario scenario = small_scenario(3);
-            scenario.step.accumulation = accumulation;
-            const ReplayedStep step = step_of(framework, scenario, limit);
-            INFO(name_of(framework) << ", " << accumulation);
-            CHECK(step.plan.buckets.size() >= 2);
-            std::array<std::string, 3> wrong;
-            testing::require_well(on_ranks(3, [&](GlooConnection& connection, int rank) {
-                CpuRank device(scenario, replay_input(scenario).workload, step.sync,
-                               all_of(connection, AllReduceImplementation::library));
-                for (const std::int64_t number : {0, 1}) {
-                    device.run(step, number, Communicate::yes);
-                    wrong.at(static_cast<std::size_t>(rank)) += device.check().wrong;
+TEST_CASE("frameworks' programs leave the exact mean, and gather every parameter") {
+    for (const Strategy strategy : every<Strategy>) {
+        for (const int ranks : {2, 3}) {
+            std::vector<Scenario> scenarios;
+            for (const std::int64_t accumulation : {1, 3}) {
+                for (const std::int64_t cap : {20'000, 80'000, 4'000'000}) {
+                    for (const DType dtype : {DType::float32, DType::bfloat16}) {
+                        Scenario& scenario = scenarios.emplace_back(small_scenario(ranks));
+                        scenario.sync.strategy = strategy;
+                        scenario.sync.bucket_cap = Bytes{cap};
+                        scenario.sync.options.overlaps = cap != 80'000;
+                        scenario.step.accumulation = accumulation;
+                        scenario.step.optimizer = Optimizer::adam;
+                        testing::model_of_test(scenario).dtype = dtype;
+                    }
                 }
-            }));
-            CHECK(wrong == std::array<std::string, 3>{});
+            }
+            if (framework_of(strategy)) {
+                CHECK(ReplayedScenario(scenarios.front()).step.plan.buckets.size() >= 2);
+                replay_and_check(ranks, scenarios);
+            }
         }
     }
 }
