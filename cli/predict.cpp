@@ -73,11 +73,11 @@ const std::string& predict_text() {
             "lists what is assumed.\n\nstrategies, for --strategy, --set /sync/strategy=... "
             "or the scenario's key:\n";
         for (const Strategy strategy : every<Strategy>) {
-            listed += fmt::format("  {:<20} {}\n", name_of(strategy),
+            listed += fmt::format("  {:<30} {}\n", name_of(strategy),
                                   strategy_texts[static_cast<std::size_t>(strategy)]);
         }
         for (const ShardedStrategy strategy : every<ShardedStrategy>) {
-            listed += fmt::format("  {:<20} {}\n", name_of(strategy),
+            listed += fmt::format("  {:<30} {}\n", name_of(strategy),
                                   sharded_strategy_texts[static_cast<std::size_t>(strategy)]);
         }
         return listed;
