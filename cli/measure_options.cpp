@@ -462,6 +462,12 @@ MeasureOptions measure_options(const MeasureRequest& request, const CommandLine&
         parse_scenario(document, file, read_text_file,
                        measurements ? StrategyKinds::replicated : StrategyKinds::all);
     job.backend->check_scenario(options.scenario, file);
+    if (measurements && options.scenario.sync.strategy == Strategy::horovod) {
+        throw InputError(file, "/sync/strategy",
+                         "one whose buckets do not hang on times that are only measured (measure "
+                         "takes it)",
+                         "horovod");
+    }
     options.scenario_text = job.document;
     options.input = replay_input(options.scenario);
     job.ranks = static_cast<int>(options.scenario.group.ranks);

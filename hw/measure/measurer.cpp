@@ -32,6 +32,12 @@ LastMicroStep last_micro_step(const Program& program, const StepTrace& trace) {
             }
             last.forward.push_back(interval.length());
         } else if (instruction.kind == InstructionKind::backward) {
+            // An operation that Horovod's cycle cuts has several instructions.
+            if (instruction.subject + 1 == std::ssize(last.backward)) {
+                last.backward.back() += interval.length();
+                last.backward_ends.back() = interval.end - start;
+                continue;
+            }
             if (instruction.subject == 0) {
                 start = interval.begin;
             }

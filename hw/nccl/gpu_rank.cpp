@@ -4,11 +4,9 @@
 #include <array>
 #include <chrono>
 #include <memory>
-#include <string>
 #include <type_traits>
 
 #include "hw/nccl/contention.h"
-#include "sim/base/error.h"
 #include "sim/base/invariant.h"
 #include "sim/base/transformed.h"
 
@@ -85,11 +83,7 @@ GpuRank::GpuRank(const Scenario& scenario, const Workload& workload, const SyncS
       kernels_(kernel_plan(), this->workload().gradients, memory().gradients(),
                memory().updates_parts() ? Duration{0} : scenario.step.optimizer,
                arithmetic_of(scenario), compute_) {
-    if (sync.framework.adds_into_bucket) {
-        throw InputError("scenario", "/sync/strategy",
-                         "another strategy than Megatron-LM's on GPUs",
-                         std::string(name_of(scenario.sync.strategy)));
-    }
+    invariant(!sync.framework.adds_into_bucket, "the backend has refused Megatron-LM");
     if (memory().updates_parts()) {
         own_optimizer_.emplace(no_operations(), memory().updated(), memory().updated_buffers(),
                                part_of_optimizer(scenario, sync), Arithmetic::float32, compute_);

@@ -15,8 +15,8 @@ namespace {
 constexpr std::array<LaunchRule, 3> all_launch_rules{LaunchRule::in_order, LaunchRule::as_filled,
                                                      LaunchRule::after_backward};
 
-// Keys of some frameworks' strategies alone, and keys that a framework's rule replaces. Others that they do
-// not look at have a caveat.
+// Keys of some frameworks' strategies alone, and keys that a framework's rule replaces. Others that
+// they do not look at have a caveat.
 constexpr std::array framework_keys{"overlap_comm", "cycle_ms"};
 constexpr std::array ddp_rule_keys{"bucket_cap_mib_list",
                                    "comm_hook",

@@ -179,8 +179,10 @@ class PretendingCommunicator : public Communicator {
     Fault fault_;
 };
 
-std::string what_is_wrong(PretendingCommunicator::Fault fault) {
-    const ReplayedScenario replayed(small_scenario(1));
+std::string what_is_wrong(PretendingCommunicator::Fault fault, Strategy strategy = Strategy::ddp) {
+    Scenario scenario = small_scenario(1);
+    scenario.sync.strategy = strategy;
+    const ReplayedScenario replayed(scenario);
     PretendingCommunicator communicator(fault);
     CpuRank device(replayed.scenario, replayed.input.workload, replayed.step.sync,
                    CommunicatorsAmong<Communicator>(communicator));
@@ -196,6 +198,19 @@ TEST_CASE("a sum that is not the mean is seen, and named by gradient and element
         const std::string wrong = what_is_wrong(fault);
         CHECK(testing::contains(wrong, "gradient "));
         CHECK(testing::contains(wrong, "expected the mean"));
+    }
+}
+
+TEST_CASE("a sum that is not the mean is seen in the shares and buckets of frameworks") {
+    using Fault = PretendingCommunicator::Fault;
+    for (const Strategy strategy : {Strategy::megatron_lm, Strategy::deepspeed_zero1,
+                                    Strategy::deepspeed_zero2, Strategy::horovod}) {
+        INFO(name_of(strategy));
+        CHECK(what_is_wrong(Fault::none, strategy).empty());
+        for (const Fault fault :
+             {Fault::forgets_a_rank, Fault::shifts_elements, Fault::drops_the_tail}) {
+            CHECK(testing::contains(what_is_wrong(fault, strategy), "expected the mean"));
+        }
     }
 }
 
