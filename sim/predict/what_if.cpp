@@ -128,6 +128,10 @@ std::string Grid::text_of(std::int64_t point) const {
 PlannedStep::PlannedStep(const StepInput& input, const SyncRequest& request)
     : PlannedStep(input, PlannedSetting(input, settings_for(request, input)).parts(input)) {
     row_.cap = cap_of(request);
+    if (row_.cap.is_default() && framework_of(request.strategy)) {
+        const PlanPolicy policy = settings_for(request, input).policy;
+        row_.cap = policy.cap_bytes_of_limit * policy.limits.cap;
+    }
     row_.buckets = std::ranges::count_if(closing_.collectives,
                                          [](const Collective& c) { return c.has_bucket(); });
     // Messages of statistics, and parts of a sharded optimizer, do; so do frameworks' rules.

@@ -188,7 +188,9 @@ TEST_CASE("a framework's strategy is predicted, drawn, varied and compared") {
         WhatIfs sweep(document, "scenario.json", text_of_file, grid, {});
         for (const std::int64_t ranks : {2, 4}) {
             document["cluster"]["ranks"] = ranks;
-            CHECK(sweep.evaluate(ranks / 2 - 1).times.step() == own_step(document).step());
+            const WhatIf point = sweep.evaluate(ranks / 2 - 1);
+            CHECK(point.times.step() == own_step(document).step());
+            CHECK(point.cap == own_step(document).cap);
         }
         const auto compared = static_cast<ComparedStrategy>(
             static_cast<int>(ComparedStrategy::megatron_lm) + static_cast<int>(framework) - 1);
