@@ -18,6 +18,7 @@
 #include "hw/measure/measurer.h"
 #include "sim/base/error.h"
 #include "sim/base/json_input.h"
+#include "sim/engine/bucket_planner.h"
 #include "sim/link/link_input.h"
 #include "sim/plan/cap.h"
 #include "sim/predict/prediction.h"
@@ -106,7 +107,7 @@ std::vector<CapRange> distinct_plans(const StepInput& input, const SyncRequest& 
     std::vector<CapRange> plans;
     BucketPlan last;
     walk_plans(std::max(Bytes{all / 256}, least_cap(sync)), least_growth, [&](Bytes cap) {
-        BucketPlan plan = make_plan(input.workload, settings_for(with_cap(sync, cap)).policy);
+        BucketPlan plan = plan_of(input, settings_for(with_cap(sync, cap), input));
         const CapRange same = plan.same_plan;
         if (plans.empty() || !plan.is_same_step(last)) {
             plans.push_back(same);
@@ -239,12 +240,22 @@ bool has_replicas(const Scenario& scenario) {
     return shard_group_of(scenario).ranks < scenario.group.ranks;
 }
 
-std::set<Protocol> requested_protocols(const MeasureRequest& request, const Scenario& scenario) {
+std::set<Protocol> requested_protocols(const MeasureRequest& request, const Scenario& scenario,
+                                       const StepInput& input) {
     if (request.protocols) {
         return {request.protocols->begin(), request.protocols->end()};
     }
     if (!scenario.sharding) {
-        return {Protocol::all_reduce, Protocol::compute, Protocol::contention, Protocol::step};
+        std::set<Protocol> protocols{Protocol::all_reduce, Protocol::compute, Protocol::contention,
+                                     Protocol::step};
+        const FrameworkSync framework = settings_for(scenario.sync, input).framework;
+        if (framework.updating_ranks > 1) {
+            protocols.insert(Protocol::all_gather);
+        }
+        if (framework.reduction == CollectiveKind::reduce_scatter) {
+            protocols.insert(Protocol::reduce_scatter);
+        }
+        return protocols;
     }
     std::set<Protocol> protocols{Protocol::all_gather, Protocol::reduce_scatter, Protocol::compute,
                                  Protocol::contention, Protocol::step};
@@ -348,7 +359,7 @@ std::vector<Item> requested_items(const MeasureRequest& request, const Scenario&
             : std::vector<ShardingRequest>{};
     const MessagesToMeasure messages(scenario, input, settings);
     std::vector<Item> items;
-    for (const Protocol protocol : requested_protocols(request, scenario)) {
+    for (const Protocol protocol : requested_protocols(request, scenario, input)) {
         if (const auto kind = isolated_kind(protocol)) {
             for (const Bytes size : requested_messages(request.messages, messages.of(*kind))) {
                 items.push_back({.protocol = protocol, .message = size});
@@ -445,6 +456,12 @@ MeasureOptions measure_options(const MeasureRequest& request, const CommandLine&
     }
     options.scenario = parse_scenario(document, file, read_text_file, StrategyKinds::all);
     job.backend->check_scenario(options.scenario, file);
+    if (measurements && options.scenario.sync.strategy == Strategy::horovod) {
+        throw InputError(file, "/sync/strategy",
+                         "one whose buckets do not hang on times that are only measured (measure "
+                         "takes it)",
+                         "horovod");
+    }
     options.scenario_text = job.document;
     options.input = replay_input(options.scenario);
     job.ranks = static_cast<int>(options.scenario.group.ranks);

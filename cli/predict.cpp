@@ -76,11 +76,11 @@ const std::string& predict_text() {
             "lists what is assumed.\n\nstrategies, for --strategy, --set /sync/strategy=... "
             "or the scenario's key:\n";
         for (const Strategy strategy : every<Strategy>) {
-            listed += fmt::format("  {:<20} {}\n", name_of(strategy),
+            listed += fmt::format("  {:<30} {}\n", name_of(strategy),
                                   strategy_texts[static_cast<std::size_t>(strategy)]);
         }
         for (const ShardedStrategy strategy : every<ShardedStrategy>) {
-            listed += fmt::format("  {:<20} {}\n", name_of(strategy),
+            listed += fmt::format("  {:<30} {}\n", name_of(strategy),
                                   sharded_strategy_texts[static_cast<std::size_t>(strategy)]);
         }
         return listed;
@@ -106,7 +106,8 @@ std::vector<OptionText> predict_rows(PredictOptions& o) {
              "deepspeed_zero2,lightning, or all; NAME=VERSION asks for a version's rule",
              o.destinations, one_of(every<SettingPlace>)},
             {"compare-strategies",
-             "also the step with other strategies, each at its best setting: ddp,fsdp,hsdp,zero3",
+             "also the step with other strategies, each at its best setting: "
+             "ddp,fsdp,hsdp,zero3,deepspeed_zero2 and other frameworks' strategies",
              {o.compared, ListOf{Choice{every<ComparedStrategy>}}},
              some_of(every<ComparedStrategy>)},
             {"framework", "the same as --for, of one framework, such as deepspeed_zero2=0.15",
@@ -315,6 +316,9 @@ int run_predict(const PredictOptions& options) {
     refuse_overwriting({options.json.value_or(""), options.trace.value_or("")});
     if (scenario.sharding) {
         refuse_options_about_caps(options, scenario);
+    } else if (options.optimal && framework_of(scenario.sync.strategy)) {
+        throw UsageError{fmt::format("--plan: expected a strategy of PyTorch, got {}",
+                                     name_of(scenario.sync.strategy))};
     }
     const std::vector<Bytes> caps = requested_caps(options, scenario);
     check_draws(options, scenario);

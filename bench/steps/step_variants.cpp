@@ -9,6 +9,7 @@
 
 #include "hw/measure/measurer.h"
 #include "sim/base/transformed.h"
+#include "sim/engine/bucket_planner.h"
 #include "sim/engine/engine.h"
 #include "sim/engine/step_loop.h"
 #include "sim/engine/step_parts.h"
@@ -75,8 +76,9 @@ StepSample slowest(const std::vector<std::vector<double>>& by_rank) {
 
 StepSamples simulate_steps(const StepVariant& variant, std::int64_t steps) {
     const StepInput input = step_input(variant.scenario);
-    const SyncSettings sync = settings_of_replay(with_cap(variant.scenario.sync, variant.cap));
-    VariedSteps varied(input, sync, make_plan(input.workload, sync.policy));
+    const SyncSettings sync =
+        settings_of_replay(with_cap(variant.scenario.sync, variant.cap), input);
+    VariedSteps varied(input, sync, plan_of(input, sync));
     StepSamples samples;
     for (std::int64_t step = 0; step < (input.variation ? steps : 1); ++step) {
         const Program program = varied.next();
@@ -100,7 +102,7 @@ std::vector<StepSamples> measure_steps(const std::vector<StepVariant>& variants,
     const auto measure = [&](std::int64_t /*round*/, std::size_t item) {
         const StepVariant& variant = variants[item];
         const StepInput input = replay_input(variant.scenario);
-        const ReplayedStep replayed = replayed_step(variant.scenario, input, variant.cap);
+        const ReplayedStep replayed = replayed_step(variant.scenario, input, variant.cap, plan_of);
         const std::unique_ptr<RankDevice> device =
             session.connection().device(variant.scenario, input.workload, replayed.sync);
         session.control().barrier();

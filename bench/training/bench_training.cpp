@@ -168,6 +168,8 @@ void check_trainable(const Scenario& scenario, const std::string& file) {
                   "sgd or sgd_momentum", "adam"},
           Refusal{scenario.sync.strategy == Strategy::none, "/sync/strategy",
                   "one that synchronises, as ranks would else learn different things", "none"},
+          Refusal{framework_of(scenario.sync.strategy).has_value(), "/sync/strategy",
+                  "one of PyTorch's", "a framework's own"},
           Refusal{scenario.sync.fused_copies, "/sync/fused_copies", "false", "true"},
           Refusal{scenario.sync.batched_grad_copy, "/sync/batched_grad_copy", "false", "true"},
           Refusal{scenario.sync.find_unused_parameters, "/sync/find_unused_parameters",

@@ -34,10 +34,11 @@ double device_us(std::span<const Instruction> instructions) {
     return to_us(sum);
 }
 
-double compute_only_us(const StepInput& input) {
+double compute_only_us(const StepInput& input, std::int64_t updating_ranks) {
     SyncRequest none;
     none.strategy = Strategy::none;
-    const SyncSettings sync = settings_of_replay(none);
+    SyncSettings sync = settings_of_replay(none);
+    sync.framework.updating_ranks = updating_ranks;
     return us_of(build_program(input, sync, {}), loop_of(input, sync));
 }
 
@@ -246,7 +247,7 @@ Attribution attribute(const StepInput& input, Program program, const StepLoop& l
             {names.at(attribution.causes.size()), (now_us - before_us) / 1e3});
         before_us = now_us;
     };
-    if (const double predicted_us = compute_only_us(input);
+    if (const double predicted_us = compute_only_us(input, isolated.updating_ranks);
         isolated.compute_step_us && predicted_us > 0) {
         scale(program.instructions, *isolated.compute_step_us / predicted_us);
     }

@@ -2,6 +2,7 @@
 // the change of the simulated step is that part's share of the error.
 #pragma once
 
+#include <cstdint>
 #include <cstddef>
 #include <map>
 #include <optional>
@@ -54,6 +55,7 @@ struct Attribution {
 struct IsolatedMeasurements {
     std::optional<double> compute_step_us;                      // without copies
     std::map<CollectiveKind, std::vector<LinkPoint>> messages;  // by size
+    std::int64_t updating_ranks = 1;  // that share the optimizer of a step with buckets
 };
 
 // `program` is the step of `input` as it was predicted, with the plan that was measured. The order

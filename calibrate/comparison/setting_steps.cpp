@@ -1,5 +1,6 @@
 #include "calibrate/comparison/setting_steps.h"
 
+#include "sim/engine/bucket_planner.h"
 #include "sim/program/step_programs.h"
 
 namespace bucketwise {
@@ -26,7 +27,7 @@ Evaluation SettingSteps::evaluate(const MeasuredSetting& measured) {
 }
 
 Setting SettingSteps::setting(const MeasuredSetting& measured) const {
-    return of_caps_ ? Setting(settings_of_replay(with_cap(scenario_.sync, measured.asked_cap())))
+    return of_caps_ ? Setting(settings_of_replay(with_cap(scenario_.sync, measured.asked_cap()), input_))
                     : Setting(measured.sharding.value());
 }
 
@@ -40,7 +41,7 @@ Program SettingSteps::replayed(const MeasuredSetting& measured) const {
         return program(measured);
     }
     const auto sync = std::get<SyncSettings>(setting(measured));
-    return build_program(input_, sync, make_plan(input_.workload, sync.policy));
+    return build_program(input_, sync, plan_of(input_, sync));
 }
 
 StepLoop SettingSteps::loop(const MeasuredSetting& measured) const {

@@ -227,7 +227,10 @@ std::vector<SettingComparison> compare_settings(const StepInput& input, SettingS
         point.measured_interval_ms = {us.low / 1e3, us.high / 1e3};
     }
     pair_by_rounds(points);
-    const IsolatedMeasurements isolated = isolated_measurements(run);
+    IsolatedMeasurements isolated = isolated_measurements(run);
+    if (!scenario.sharding) {
+        isolated.updating_ranks = settings_for(scenario.sync, input).framework.updating_ranks;
+    }
     for (SettingComparison& point : points) {
         point.attribution = attribute(input, steps.replayed(point.measured),
                                       steps.loop(point.measured), point.measured, isolated);

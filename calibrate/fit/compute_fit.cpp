@@ -12,6 +12,7 @@
 #include "sim/base/error.h"
 #include "sim/base/statistics.h"
 #include "sim/base/transformed.h"
+#include "sim/engine/bucket_planner.h"
 #include "sim/plan/plan.h"
 #include "sim/plan/strategy.h"
 #include "sim/program/step_programs.h"
@@ -154,8 +155,8 @@ Program copying_program(const Scenario& scenario, StepInput input, bool on_host)
         sharded.step = std::move(input);
         return build_sharded_program(sharded, make_shard_plan(sharded)).program;
     }
-    const SyncSettings sync = settings_of_replay(with_cap(scenario.sync, Cap()));
-    return build_program(input, sync, make_plan(input.workload, sync.policy));
+    const SyncSettings sync = settings_of_replay(with_cap(scenario.sync, Cap()), input);
+    return build_program(input, sync, plan_of(input, sync));
 }
 
 // The time of copies, and of sharded collectives, which may copy too.
@@ -167,8 +168,12 @@ Duration copying_time(const Scenario& scenario, const StepInput& input, bool on_
             time += instruction.device;
         }
     }
+    const bool waits_for_each =
+        settings_for(scenario.sync, input).framework.wait == ComputingWaits::at_once;
     for (const Collective& collective : program.collectives) {
-        time += scenario.sharding ? collective.time + collective.placing : Duration{0};
+        time += scenario.sharding ? collective.time + collective.placing
+                : waits_for_each  ? collective.copying
+                                  : Duration{0};
     }
     return time;
 }
@@ -316,6 +321,7 @@ std::optional<ComputeFit> fit_compute(const MeasuredRun& run, const Scenario& sc
     set_operations(rounds, input.step.accumulation, fit);
     set_readiness(input.workload, fit);
     fit.optimizer =
+        settings_for(scenario.sync, input).framework.updating_ranks *
         duration_from_us(slowest(rounds, [](const ComputeRecord& r) { return r.optimizer_us; }));
     set_copy_bandwidth(rounds, scenario, input, run.transport.computes_on_host(), fit);
     set_variation(rounds, fit);

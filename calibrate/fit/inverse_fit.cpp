@@ -62,7 +62,7 @@ class Simulator {
         for (const ObservedSteps& steps : observed) {
             inputs_.push_back(step_input(steps.scenario));
             plans_.emplace_back(transformed(steps.steps, &ObservedStep::cap), steps.scenario.sync,
-                                inputs_.back().workload);
+                                inputs_.back());
             rows_ += steps.steps.size();
         }
     }

@@ -6,10 +6,11 @@
 #include <vector>
 
 #include "sim/base/transformed.h"
+#include "sim/engine/bucket_planner.h"
 #include "sim/plan/cap.h"
 #include "sim/plan/plan.h"
 #include "sim/plan/strategy.h"
-#include "sim/workload/workload.h"
+#include "sim/program/program.h"
 
 namespace bucketwise {
 
@@ -17,9 +18,9 @@ namespace bucketwise {
 class ObservedPlans {
   public:
     ObservedPlans(const std::vector<Cap>& caps, const SyncRequest& request,
-                  const Workload& workload) {
+                  const StepInput& input) {
         for (const Cap cap : caps) {
-            index_.push_back(index_of(cap, request, workload));
+            index_.push_back(index_of(cap, request, input));
         }
     }
 
@@ -36,7 +37,7 @@ class ObservedPlans {
         BucketPlan plan;
     };
 
-    std::size_t index_of(Cap cap, const SyncRequest& request, const Workload& workload) {
+    std::size_t index_of(Cap cap, const SyncRequest& request, const StepInput& input) {
         const auto gives_it = [&](const CapPlan& known) {
             const CapRange& range = known.plan.same_plan;
             return known.cap == cap ||
@@ -46,8 +47,7 @@ class ObservedPlans {
         const auto known = std::ranges::find_if(plans_, gives_it);
         const auto index = static_cast<std::size_t>(known - plans_.begin());
         if (known == plans_.end()) {
-            plans_.push_back(
-                {cap, make_plan(workload, settings_for(with_cap(request, cap)).policy)});
+            plans_.push_back({cap, plan_of(input, settings_for(with_cap(request, cap), input))});
         }
         return index;
     }

@@ -18,6 +18,7 @@
 #include "cli/shell/size.h"
 #include "cli/shell/version.h"
 #include "sim/base/hash.h"
+#include "sim/engine/bucket_planner.h"
 #include "sim/report/sharding_text.h"
 #include "sim/scenario/sharding_input.h"
 #include "sim/text/passed_on.h"
@@ -178,9 +179,11 @@ void measure_rounds(const MeasureOptions& options, const RankIdentity& identity,
 
 void measure_on_this_rank(const MeasureOptions& options, const RankIdentity& identity,
                           const MakeDirector& make_director, RankSession& session) {
-    const std::unique_ptr<RankDevice> device = session.connection().device(
-        options.scenario, options.input.workload, settings_of_replay(options.scenario.sync));
-    Measurer measurer(options.scenario, options.input, transport_of(options.job), *device, session);
+    const std::unique_ptr<RankDevice> device =
+        session.connection().device(options.scenario, options.input.workload,
+                                    settings_of_replay(options.scenario.sync, options.input));
+    Measurer measurer(options.scenario, options.input, transport_of(options.job), plan_of, *device,
+                      session);
     check_agreement(options, session.control());
     session.control().barrier();
     device->calibrate();

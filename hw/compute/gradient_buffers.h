@@ -7,6 +7,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "hw/compute/tensor_memory.h"
@@ -19,8 +20,9 @@ namespace bucketwise {
 class GradientBuffers {
   public:
     // Gradients are views of their buckets where `sync` copies them neither in nor back, or not
-    // back (DDP's gradient_as_bucket_view). A hook needs a second block of half the size. Buckets,
-    // and gradients outside of them, start aligned. Throws std::bad_alloc.
+    // back (DDP's gradient_as_bucket_view), but not where a framework keeps them apart; one that
+    // its bucket has in place is a view. A hook needs a second block of half the size. Buckets, and
+    // gradients outside of them, start aligned. Throws std::bad_alloc.
     GradientBuffers(const std::vector<Gradient>& gradients, const SyncSettings& sync,
                     TensorSource& source);
 
@@ -29,7 +31,8 @@ class GradientBuffers {
 
     // Where backward writes it.
     [[nodiscard]] std::byte* gradient(std::int32_t index) const {
-        return views_ ? place_in_bucket(index) : own_.at(own_offset_[at(index)]);
+        return views_ || in_place_[at(index)] ? place_in_bucket(index)
+                                              : own_.at(own_offset_[at(index)]);
     }
     // The same memory for views.
     [[nodiscard]] std::byte* place_in_bucket(std::int32_t gradient) const {
@@ -56,7 +59,10 @@ class GradientBuffers {
 
     std::vector<Gradient> gradients_;
     std::int64_t alignment_bytes_;
+    std::int64_t gradient_alignment_;  // within a bucket, in elements
+    std::optional<DType> held_as_;     // buckets, if not as their gradients
     bool views_;
+    std::vector<bool> in_place_;  // by gradient
     TensorMemory buckets_;
     TensorMemory own_;
     TensorMemory compressed_;

@@ -1,9 +1,13 @@
 #include "hw/cpu/cpu_rank.h"
 
+#include <algorithm>
+#include <array>
+#include <cmath>
 #include <cstring>
 
 #include "hw/compute/arena.h"
 #include "hw/compute/elements.h"
+#include "sim/base/invariant.h"
 
 namespace bucketwise {
 
@@ -15,11 +19,11 @@ CpuRank::CpuRank(const Scenario& scenario, const Workload& workload, const SyncS
                {.make = shared_block, .alignment_bytes = Arena::alignment_bytes}),
       communicators_(communicators),
       kernels_(kernel_plan(), this->workload().gradients, memory().gradients(),
-               memory().is_sharded() ? Duration{0} : scenario.step.optimizer),
+               memory().updates_parts() ? Duration{0} : scenario.step.optimizer),
       messages_(std::make_unique<IsolatedMessages>(communicators.of(Among::all))) {
-    if (memory().is_sharded()) {
+    if (memory().updates_parts()) {
         own_optimizer_.emplace(no_operations(), memory().updated(), memory().updated_buffers(),
-                               scenario.step.optimizer);
+                               part_of_optimizer(scenario, sync));
     }
 }
 
@@ -100,6 +104,26 @@ void CpuRank::add(std::size_t transfer, Lane /*lane*/) {
     for (const TensorPlace& one : added.tensors) {
         add_cast(added.to(one), added.to_dtype(), added.from(one), added.from_dtype(), one.numel);
     }
+}
+
+// The norm, as Megatron-LM takes it.
+void CpuRank::examine(std::size_t transfer, Lane /*lane*/) {
+    double squares = 0;
+    std::array<float, 4096> block{};
+    for (const TensorPlace& one : this->transfer(transfer).tensors) {
+        const DType dtype = this->transfer(transfer).place_dtype;
+        for (std::int64_t begin = 0; begin < one.numel; begin += std::ssize(block)) {
+            const std::int64_t count = std::min(std::ssize(block), one.numel - begin);
+            cast_scaled(block.data(), DType::float32, element(one.place, begin, dtype), dtype,
+                        count, 1.0);
+            float sum = 0;
+            for (std::int64_t i = 0; i < count; ++i) {
+                sum += block[static_cast<std::size_t>(i)] * block[static_cast<std::size_t>(i)];
+            }
+            squares += sum;
+        }
+    }
+    invariant(std::isfinite(squares), "gradients are numbers");
 }
 
 void CpuRank::write(std::byte* to, const std::byte* from, std::int64_t bytes) {

@@ -56,6 +56,7 @@ class CpuRank final : public Executor {
     void prepare(const Transfer& /*transfer*/) override {}
     void copy(std::size_t transfer, double factor, Lane lane) override;
     void add(std::size_t transfer, Lane lane) override;
+    void examine(std::size_t transfer, Lane lane) override;
     void launch(std::size_t instruction, std::int32_t collective) override;
     void wait_for(std::int32_t collective) override {
         thread().wait(tickets_[static_cast<std::size_t>(collective)]);

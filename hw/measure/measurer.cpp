@@ -8,6 +8,7 @@
 
 #include "hw/rank/isolated_messages.h"
 #include "sim/base/transformed.h"
+#include "sim/program/framework.h"
 
 namespace bucketwise {
 namespace {
@@ -31,6 +32,12 @@ LastMicroStep last_micro_step(const Program& program, const StepTrace& trace) {
             }
             last.forward.push_back(interval.length());
         } else if (instruction.kind == InstructionKind::backward) {
+            // An operation that Horovod's cycle cuts has several instructions.
+            if (instruction.subject + 1 == std::ssize(last.backward)) {
+                last.backward.back() += interval.length();
+                last.backward_ends.back() = interval.end - start;
+                continue;
+            }
             if (instruction.subject == 0) {
                 start = interval.begin;
             }
@@ -188,7 +195,9 @@ std::optional<CollectiveKind> isolated_kind(Protocol protocol) {
 // A sharded step has the dtypes of its largest group.
 MessageDtypes message_dtypes(const Scenario& scenario, const StepInput& input) {
     if (!scenario.sharding) {
-        const DType dtype = wire_dtype(scenario, input.workload);
+        const DType dtype =
+            settings_for(scenario.sync, input)
+                .framework.reduced_as.value_or(wire_dtype(scenario, input.workload));
         return {dtype, dtype};
     }
     const ShardPlan plan = make_shard_plan(input.workload, *scenario.sharding, input.group.ranks);
@@ -198,10 +207,11 @@ MessageDtypes message_dtypes(const Scenario& scenario, const StepInput& input) {
 }
 
 Measurer::Measurer(const Scenario& scenario, const StepInput& input, Transport transport,
-                   RankDevice& device, const RankSession& session)
+                   MakePlan make_plan, RankDevice& device, const RankSession& session)
     : scenario_(scenario),
       input_(input),
       transport_(std::move(transport)),
+      make_plan_(make_plan),
       device_(device),
       session_(session),
       dtypes_(message_dtypes(scenario, input)) {}
@@ -416,7 +426,7 @@ void Measurer::prepare(const Item& item) {
     step_ = scenario_.sharding ? sharded_replay(sharded_replay_input(
                                      scenario_, item.sharding.value_or(*scenario_.sharding),
                                      transport_.computes_on_host()))
-                               : replayed_step(scenario_, input_, item.cap);
+                               : replayed_step(scenario_, input_, item.cap, make_plan_);
 }
 
 void Measurer::describe(const Item& item, StepRecord& record) const {
@@ -427,7 +437,8 @@ void Measurer::describe(const Item& item, StepRecord& record) const {
     }
     record.strategy = name_of(scenario_.sync.strategy);
     if (has_cap(scenario_.sync)) {
-        record.cap = item.cap.named().value_or(step_.sync.policy.limits.cap);
+        record.cap = item.cap.named().value_or(step_.sync.policy.cap_bytes_of_limit *
+                                               step_.sync.policy.limits.cap);
         record.is_default = item.cap.is_default();
     }
     for (const Collective& collective : step_.program.collectives) {

@@ -70,7 +70,7 @@ class Measurer {
   public:
     // All are kept by reference.
     Measurer(const Scenario& scenario, const StepInput& input, Transport transport,
-             RankDevice& device, const RankSession& session);
+             MakePlan make_plan, RankDevice& device, const RankSession& session);
 
     // Collective. Returns the records on rank 0, none on others. Throws WrongSum, on the ranks that
     // see one.
@@ -100,6 +100,7 @@ class Measurer {
     const Scenario& scenario_;
     const StepInput& input_;
     Transport transport_;
+    MakePlan make_plan_;
     RankDevice& device_;
     const RankSession& session_;
     MessageDtypes dtypes_;

@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "hw/nccl/contention.h"
+#include "sim/base/invariant.h"
 #include "sim/base/transformed.h"
 
 namespace bucketwise {
@@ -80,13 +81,15 @@ GpuRank::GpuRank(const Scenario& scenario, const Workload& workload, const SyncS
       lead_in_(steps_leading_in(scenario)),
       as_graph_(scenario.step.cuda_graph),
       kernels_(kernel_plan(), this->workload().gradients, memory().gradients(),
-               memory().is_sharded() ? Duration{0} : scenario.step.optimizer,
+               memory().updates_parts() ? Duration{0} : scenario.step.optimizer,
                arithmetic_of(scenario), compute_) {
-    if (memory().is_sharded()) {
+    invariant(!sync.framework.adds_into_bucket, "the backend has refused Megatron-LM");
+    if (memory().updates_parts()) {
         own_optimizer_.emplace(no_operations(), memory().updated(), memory().updated_buffers(),
-                               scenario.step.optimizer, Arithmetic::float32, compute_);
+                               part_of_optimizer(scenario, sync), Arithmetic::float32, compute_);
         own_optimizer_->arrange();
-    } else {
+    }
+    if (!memory().is_sharded()) {
         checks_.emplace(kernel_plan(), this->workload().gradients, memory().gradients(),
                         kernels_.patterns(), compute_);
     }
@@ -336,6 +339,10 @@ void GpuRank::add(std::size_t transfer, Lane lane) {
         launch_add(stream_of(lane).get(), added.to(one), added.to_dtype(), added.from(one),
                    added.from_dtype(), one.numel);
     }
+}
+
+void GpuRank::examine(std::size_t /*transfer*/, Lane /*lane*/) {
+    invariant(false, "GPUs replay no strategy that examines gradients");
 }
 
 // --- collectives ---

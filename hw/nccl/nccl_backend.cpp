@@ -157,6 +157,10 @@ class NcclBackend : public Backend {
         if (scenario.sharding) {
             check_shard_ranks(scenario, file);
         }
+        if (is_megatron(use_of(scenario.sync))) {
+            throw InputError(file, "/sync/strategy", "one that GPUs can replay, or --backend gloo",
+                             std::string(name_of(scenario.sync.strategy)));
+        }
     }
 
     // NCCL chooses among its algorithms by size; what is fitted to it is a ring's cost.

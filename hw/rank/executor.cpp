@@ -26,10 +26,19 @@ Executor::Executor(const Scenario& scenario, const Workload& workload, const Syn
     : source_(std::move(source)),
       memory_(scenario, workload, sync, place, source_),
       accumulation_(scenario.step.accumulation),
-      accumulates_(!scenario.sharding || accumulates_unreduced(scenario)),
+      accumulates_(scenario.sharding ? accumulates_unreduced(scenario)
+                                     : !sync.framework.every_micro_step ||
+                                           sync.framework.copies != StreamCopies::share),
+      adds_shares_(sync.framework.every_micro_step),
       value_scale_(scale_within_float16(ranks(), accumulation_)),
       kernel_plan_(plan_kernels(this->workload(), model_behind(scenario))),
       no_operations_{{}, {}, kernel_plan_.columns} {}
+
+std::variant<Duration, Optimizer> Executor::part_of_optimizer(const Scenario& scenario,
+                                                              const SyncSettings& sync) {
+    const auto* time = std::get_if<Duration>(&scenario.step.optimizer);
+    return time != nullptr ? *time / sync.framework.updating_ranks : scenario.step.optimizer;
+}
 
 // --- a step ---
 
@@ -44,6 +53,9 @@ void Executor::begin_step(const ReplayedStep& step, std::int64_t number, Communi
         numbers_.clear();
         rearranged();
         clear(memory_.reduced());  // padding is never written
+    }
+    if (step.sync.framework.adds_into_bucket) {
+        clear(*memory_.gradients().blocks().front());
     }
     plan_transfers();
     write_shards();
@@ -80,7 +92,8 @@ void Executor::plan_transfers() {
     const auto of_collectives = [&](Copy Collective::*copy) {
         return transformed(program.collectives, [&](const Collective& collective) {
             const ShardsOf* shards = collective.shards();
-            return number_of(collective.*copy, shards == nullptr ? 0 : shards->move);
+            return number_of(collective.*copy,
+                             shards == nullptr ? collective.bucket().value_or(0) : shards->move);
         });
     };
     of_before_ = of_collectives(&Collective::before);
@@ -141,7 +154,12 @@ void Executor::backward(std::int32_t operation) {
 }
 
 void Executor::perform(Copy copy, std::size_t transfer, Lane lane) {
-    if (copy.how == Copying::adding) {
+    if (copy.route == CopyRoute::bucket_to_host) {
+        return examine(transfer, lane);
+    }
+    const bool adds_share =
+        copy.route == CopyRoute::bucket_to_share && adds_shares_ && micro_step_ > 0;
+    if (copy.how == Copying::adding || adds_share) {
         return add(transfer, lane);
     }
     this->copy(transfer, copy.how == Copying::averaging ? mean_factor() : 1.0, lane);
@@ -235,9 +253,10 @@ StepCheck Executor::check_gradients(double mean, const std::vector<double>& tole
     for (std::size_t i = 0; i < tolerances.size(); ++i) {
         const Gradient& gradient = workload().gradients[i];
         const auto index = static_cast<std::int32_t>(i);
-        check.add(check_gradient(read(memory_.gradients().gradient(index), gradient.size()),
-                                 gradient.dtype, gradient.numel, kernel_plan_.columns[i],
-                                 gradient_factor(index) * mean, tolerances[i]),
+        const RankMemory::Reduced part = memory_.reduced_part(index);
+        check.add(check_gradient(read(part.data, part.numel * element_size(part.dtype)), part.dtype,
+                                 part.numel, kernel_plan_.columns[i], gradient_factor(index) * mean,
+                                 tolerances[i], part.first),
                   "gradient " + gradient.name, "the mean ");
     }
     return check;

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <map>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "hw/compute/kernel_plan.h"
@@ -81,6 +82,12 @@ class Executor : public RankDevice {
     // The map of unused parameters and BatchNorm's statistics before the step, which exchanges and
     // does not compute them; from RankMemory::unused_map() on.
     [[nodiscard]] const std::vector<std::byte>& initially_exchanged() const { return exchanged_; }
+    // The time or kind of an optimizer that updates own parts.
+    [[nodiscard]] static std::variant<Duration, Optimizer> part_of_optimizer(
+        const Scenario& scenario, const SyncSettings& sync);
+
+    // Compares gradients that are not sharded; tolerances are relative, by gradient.
+    virtual StepCheck check_gradients(double mean, const std::vector<double>& tolerances);
 
   private:
     [[nodiscard]] virtual PlannedKernels& kernels() = 0;
@@ -97,14 +104,14 @@ class Executor : public RankDevice {
     virtual void prepare(const Transfer& transfer) = 0;
     virtual void copy(std::size_t transfer, double factor, Lane lane) = 0;
     virtual void add(std::size_t transfer, Lane lane) = 0;
+    // Looks for what is no number.
+    virtual void examine(std::size_t transfer, Lane lane) = 0;
     // `instruction` launches the collective.
     virtual void launch(std::size_t instruction, std::int32_t collective) = 0;
     virtual void wait_for(std::int32_t collective) = 0;
     // There when they return. Reading: in host memory, until the next call.
     virtual void write(std::byte* to, const std::byte* from, std::int64_t bytes) = 0;
     virtual const std::byte* read(const std::byte* from, Bytes size) = 0;
-    // Compares gradients that are not sharded; tolerances are relative, by gradient.
-    virtual StepCheck check_gradients(double mean, const std::vector<double>& tolerances);
 
     void clear(const TensorMemory& memory);
     void plan_transfers();
@@ -125,6 +132,7 @@ class Executor : public RankDevice {
     RankMemory memory_;
     std::int64_t accumulation_;
     bool accumulates_;   // gradients of several micro-steps, as backward leaves them
+    bool adds_shares_;   // those of several micro-steps
     float value_scale_;  // of the gradients' known values, a power of two
     KernelPlan kernel_plan_;
     KernelPlan no_operations_;

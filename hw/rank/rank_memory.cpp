@@ -5,6 +5,7 @@
 
 #include "sim/base/invariant.h"
 #include "sim/base/transformed.h"
+#include "sim/program/framework.h"
 
 namespace bucketwise {
 namespace {
@@ -34,6 +35,21 @@ std::vector<Gradient> own_parts(const Workload& workload, const ShardedLayout& a
         part.numel = of.numel_of(rank);
         return part;
     });
+}
+
+// The rank's share of all parameters one after the other, as DeepSpeed's flat parameters are
+// divided. Megatron-LM divides each bucket, into parts of the same sum.
+void take_flat_share(std::int64_t ranks, std::int64_t rank, std::vector<Gradient>& gradients,
+                     std::vector<std::int64_t>& first) {
+    const std::int64_t share = flat_elements(gradients, ranks) / ranks;
+    std::int64_t begin = 0;
+    for (Gradient& gradient : gradients) {
+        const std::int64_t numel = gradient.numel;
+        first.push_back(std::clamp<std::int64_t>(rank * share - begin, 0, numel));
+        gradient.numel =
+            std::clamp<std::int64_t>((rank + 1) * share - begin, 0, numel) - first.back();
+        begin += numel;
+    }
 }
 
 bool is_one_rank(CopyRoute route) {
@@ -75,6 +91,7 @@ RankMemory::RankMemory(const Scenario& scenario, const Workload& workload, const
     : source_(source),
       place_(place),
       hook_(sync.comm_hook),
+      framework_(sync.framework),
       cut_(scenario.sharding && scenario.sharding->strategy == ShardedStrategy::zero3
                ? Cut::anywhere
                : Cut::rows),
@@ -91,8 +108,15 @@ RankMemory::RankMemory(const Scenario& scenario, const Workload& workload, const
         received_.push_back(source.tensor(group.size.count));
         buffers_.push_back(source.tensor(group.size.count));
     }
-    if (is_sharded()) {
+    if (!is_sharded() &&
+        (framework_.updating_ranks > 1 || framework_.copies == StreamCopies::share)) {
+        own_gradients_ = workload_.gradients;
+        take_flat_share(place_.all(), place_.of_all(), own_gradients_, own_first_);
+    }
+    if (!own_gradients_.empty()) {
         own_.emplace(own_gradients_, without_synchronisation(), source);
+    }
+    if (is_sharded()) {
         shards_.arrange(transformed(all_.parameters,
                                     [&](const ShardedParameter& of) {
                                         return of.part * element_size(group_of(of.parameter).dtype);
@@ -189,15 +213,29 @@ Transfer RankMemory::transfer(CopyRoute route, std::int32_t subject) const {
         case CopyRoute::wire_to_bucket:
         case CopyRoute::within_bucket:
         case CopyRoute::within_wire:
-            return of_bucket(route, subject);
         case CopyRoute::bucket_to_host:
+            return of_bucket(route, subject);
+        case CopyRoute::bucket_to_share:
+            return of_share(bucket(subject));
         case CopyRoute::none:
-            break;
+            return {};
         default:
             return of_shards(route, subject);
     }
-    invariant(false, "an instruction of a strategy, not of a framework's own rule");
-    return {};
+}
+
+Transfer RankMemory::of_share(const Bucket& bucket) const {
+    Transfer transfer{.direction = PackDirection::out_of_place,
+                      .tensor_dtype = bucket.dtype,
+                      .place_dtype = dtype_of(bucket)};
+    for (const std::int32_t index : bucket.gradients) {
+        const auto i = static_cast<std::size_t>(index);
+        transfer.tensors.push_back(
+            {.tensor = own_->gradient(index),
+             .place = element(gradients_.place_in_bucket(index), own_first_[i], dtype_of(bucket)),
+             .numel = own_gradients_[i].numel});
+    }
+    return transfer;
 }
 
 Transfer RankMemory::of_gradients(CopyRoute route, std::int32_t subject) const {
@@ -209,9 +247,10 @@ Transfer RankMemory::of_gradients(CopyRoute route, std::int32_t subject) const {
     const bool on_wire =
         route == CopyRoute::gradients_to_wire || route == CopyRoute::wire_to_gradients;
     const DType dtype = is_one ? gradient(subject).dtype : bucket(subject).dtype;
-    Transfer transfer{.direction = in ? PackDirection::into_place : PackDirection::out_of_place,
-                      .tensor_dtype = dtype,
-                      .place_dtype = on_wire ? wire_dtype(hook_, dtype) : dtype};
+    Transfer transfer{
+        .direction = in ? PackDirection::into_place : PackDirection::out_of_place,
+        .tensor_dtype = dtype,
+        .place_dtype = on_wire ? wire_dtype(hook_, dtype) : framework_.reduced_as.value_or(dtype)};
     const auto add = [&](std::int32_t index) {
         transfer.tensors.push_back({.tensor = gradients_.gradient(index),
                                     .place = on_wire ? gradients_.compressed_place(index)
@@ -228,12 +267,12 @@ Transfer RankMemory::of_gradients(CopyRoute route, std::int32_t subject) const {
 
 // The bucket is the tensor, its wire the place.
 Transfer RankMemory::of_bucket(CopyRoute route, std::int32_t subject) const {
-    const DType dtype = bucket(subject).dtype;
+    const DType dtype = dtype_of(bucket(subject));
     const DType wire = wire_dtype(hook_, dtype);
     std::byte* full = gradients_.bucket(subject);
     std::byte* narrow = gradients_.compressed(subject);
     const bool on_wire = route == CopyRoute::within_wire;
-    const bool on_bucket = route == CopyRoute::within_bucket;
+    const bool on_bucket = route == CopyRoute::within_bucket || route == CopyRoute::bucket_to_host;
     return {.tensors = {{.tensor = on_wire ? narrow : full,
                          .place = on_bucket ? full : narrow,
                          .numel = numel_of(bucket(subject))}},
@@ -310,6 +349,35 @@ std::byte* RankMemory::own_reduced(std::int32_t index) const {
     return element(reduced_.at(index), place_.rank * moved.layout.part, moved.reduced_dtype);
 }
 
+RankMemory::Reduced RankMemory::reduced_part(std::int32_t index) const {
+    const Gradient& whole = gradient(index);
+    const auto i = static_cast<std::size_t>(index);
+    if (framework_.copies == StreamCopies::share) {
+        const Gradient& own = own_gradients_[i];
+        return {own_->gradient(index), own.dtype, own_first_[i], own.numel};
+    }
+    if (!framework_.adds_into_bucket) {
+        return {gradients_.gradient(index), whole.dtype, 0, whole.numel};
+    }
+    const auto of = std::ranges::find_if(plan_.buckets, [&](const Bucket& bucket) {
+        return std::ranges::find(bucket.gradients, index) != bucket.gradients.end();
+    });
+    const std::byte* place = gradients_.place_in_bucket(index);
+    Reduced reduced{place, dtype_of(*of), 0, whole.numel};
+    if (framework_.reduction == CollectiveKind::reduce_scatter) {
+        const std::int64_t part = numel_of(*of) / place_.all();
+        const auto bucket = static_cast<std::int32_t>(of - plan_.buckets.begin());
+        const std::int64_t offset =
+            (place - gradients_.bucket(bucket)) / element_size(reduced.dtype).count;
+        reduced.first = std::clamp<std::int64_t>(place_.of_all() * part - offset, 0, whole.numel);
+        reduced.numel =
+            std::clamp<std::int64_t>((place_.of_all() + 1) * part - offset, 0, whole.numel) -
+            reduced.first;
+        reduced.data += reduced.first * element_size(reduced.dtype).count;
+    }
+    return reduced;
+}
+
 // --- collectives ---
 
 RankExchange RankMemory::exchange(const Program& program, std::int32_t collective,
@@ -328,11 +396,15 @@ RankExchange RankMemory::exchange(const Program& program, std::int32_t collectiv
         exchange.dtype = moved.dtype;
     } else if (const auto* gradients = std::get_if<GradientsOf>(&of.cargo)) {
         const Bucket& moved = bucket(gradients->bucket);
-        exchange.own = gradients->on_wire ? gradients_.compressed(gradients->bucket)
-                                          : gradients_.bucket(gradients->bucket);
-        exchange.dtype = wire_dtype(hook_, moved.dtype);
-        exchange.size = numel_of(moved) * element_size(exchange.dtype);
-        invariant(of.kind == CollectiveKind::all_reduce, "buckets are all-reduced");
+        exchange.own = gradients->on_wire
+                           ? gradients_.compressed(gradients->bucket)
+                           : gradients_.bucket(gradients->bucket) + gradients->from.count;
+        exchange.dtype = wire_dtype(hook_, dtype_of(moved));
+        exchange.size =
+            moved.pieces.empty() ? numel_of(moved) * element_size(exchange.dtype) : of.bytes;
+        if (of.kind == CollectiveKind::reduce_scatter) {
+            exchange.size.count /= place_.all();
+        }
     } else if (const ShardsOf* shards = of.shards()) {
         set_exchange(*shards, of.among.communicator, exchange);
     } else {

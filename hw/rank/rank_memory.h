@@ -94,13 +94,27 @@ class RankMemory {
     // Sharded gradients have the dtypes of their wait for reduction.
     [[nodiscard]] const Workload& workload() const { return workload_; }
     [[nodiscard]] const GradientBuffers& gradients() const { return gradients_; }
-    // The gradients that the optimizer reads: a sharded rank's own parts, in the parameters'
-    // dtypes.
+    // Whether the optimizer updates the rank's own parts of parameters alone.
+    [[nodiscard]] bool updates_parts() const { return own_.has_value(); }
+    // The gradients that the optimizer reads: such parts, in the parameters' dtypes, or all.
     [[nodiscard]] const std::vector<Gradient>& updated() const {
-        return is_sharded() ? own_gradients_ : workload_.gradients;
+        return updates_parts() ? own_gradients_ : workload_.gradients;
     }
     [[nodiscard]] const GradientBuffers& updated_buffers() const {
-        return is_sharded() ? *own_ : gradients_;
+        return updates_parts() ? *own_ : gradients_;
+    }
+
+    // The part of a gradient that is not sharded where a rank finds the mean after the step.
+    struct Reduced {
+        const std::byte* data = nullptr;
+        DType dtype = DType::float32;
+        std::int64_t first = 0;
+        std::int64_t numel = 0;
+    };
+    [[nodiscard]] Reduced reduced_part(std::int32_t index) const;
+    // Whether that is all of it, where backward wrote it.
+    [[nodiscard]] bool reduces_in_place() const {
+        return !framework_.adds_into_bucket && framework_.copies != StreamCopies::share;
     }
     [[nodiscard]] const BucketPlan& plan() const { return plan_; }
 
@@ -147,7 +161,12 @@ class RankMemory {
     [[nodiscard]] const ShardMove& move(std::int32_t index) const {
         return moves_[static_cast<std::size_t>(index)];
     }
+    // The dtype of a bucket's memory.
+    [[nodiscard]] DType dtype_of(const Bucket& bucket) const {
+        return framework_.reduced_as.value_or(bucket.dtype);
+    }
     [[nodiscard]] Transfer of_gradients(CopyRoute route, std::int32_t subject) const;
+    [[nodiscard]] Transfer of_share(const Bucket& bucket) const;
     [[nodiscard]] Transfer of_bucket(CopyRoute route, std::int32_t subject) const;
     [[nodiscard]] Transfer of_shards(CopyRoute route, std::int32_t index) const;
     [[nodiscard]] TensorPlace side_of_shard(CopyRoute route, std::int32_t index,
@@ -159,11 +178,14 @@ class RankMemory {
     TensorSource& source_;
     RankPlace place_;
     CommHook hook_;
+    FrameworkSync framework_;
     Cut cut_;
     ShardPlan shards_of_;
     Workload workload_;
     ShardedLayout all_;  // every parameter, by its index; empty: nothing is sharded
+    // A rank's own parts, by gradient, and where they begin in it.
     std::vector<Gradient> own_gradients_;
+    std::vector<std::int64_t> own_first_;
     BucketPlan plan_;
     std::vector<std::vector<std::int32_t>> moved_;  // moves_ were made for these
     std::vector<ShardMove> moves_;

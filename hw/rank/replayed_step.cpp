@@ -5,6 +5,7 @@
 #include <variant>
 
 #include "sim/base/invariant.h"
+#include "sim/program/framework.h"
 #include "sim/program/step_programs.h"
 
 namespace bucketwise {
@@ -16,7 +17,8 @@ void set_as_replayed(const Scenario& scenario, StepInput& input) {
     }
     input.step.optimizer_launch = Duration{0};  // real launches take what they take
     if (std::holds_alternative<Optimizer>(scenario.step.optimizer)) {
-        input.step.optimizer = std::max(input.step.optimizer, Duration{1});
+        // Parts of it, too.
+        input.step.optimizer = std::max(input.step.optimizer, Duration{input.group.ranks});
     }
 }
 
@@ -43,9 +45,10 @@ SyncSettings without_synchronisation() {
     return settings_of_replay(none);
 }
 
-ReplayedStep replayed_step(const Scenario& scenario, const StepInput& input, Cap cap) {
-    ReplayedStep step{.sync = settings_of_replay(with_cap(scenario.sync, cap))};
-    step.plan = make_plan(input.workload, step.sync.policy);
+ReplayedStep replayed_step(const Scenario& scenario, const StepInput& input, Cap cap,
+                           MakePlan make_plan) {
+    ReplayedStep step{.sync = settings_of_replay(with_cap(scenario.sync, cap), input)};
+    step.plan = make_plan(input, step.sync);
     step.program = build_program(input, step.sync, step.plan);
     return step;
 }

@@ -41,8 +41,13 @@ ShardedInput sharded_replay_input(const Scenario& scenario, const ShardingReques
 // The settings of a step without synchronisation.
 SyncSettings without_synchronisation();
 
+// Plans that depend on when gradients are ready need a simulation, which ranks leave to others:
+// plan_of() of sim/engine/bucket_planner.h.
+using MakePlan = BucketPlan (*)(const StepInput& input, const SyncSettings& sync);
+
 // `input`: replay_input() of the scenario.
-ReplayedStep replayed_step(const Scenario& scenario, const StepInput& input, Cap cap);
+ReplayedStep replayed_step(const Scenario& scenario, const StepInput& input, Cap cap,
+                           MakePlan make_plan);
 
 // `input`: at least two ranks share parameters.
 ReplayedStep sharded_replay(const ShardedInput& input);

@@ -1,5 +1,7 @@
 #include "hw/rank/statistics_messages.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "hw/compute/elements.h"
@@ -53,10 +55,15 @@ void StatisticsMessages::add(const Collective& collective, std::size_t index, in
     exchange.all_offset = aligned(exchange.own_offset + exchange.own_size().count);
     const std::int64_t end = exchange.all_offset + (exchange.gathers ? collective.bytes.count : 0);
     initial_.resize(static_cast<std::size_t>(end));
-    for (std::int64_t i = 0; i < exchange.elements; ++i) {
-        const double value = value_of(rank, i);
-        cast_scaled(initial_.data() + exchange.own_offset + i * element_size(exchange.dtype).count,
-                    exchange.dtype, &value, DType::float64, 1, 1.0);
+    constexpr std::int64_t at_once = 7 * 512;  // values repeat
+    std::vector<double> values;
+    for (std::int64_t i = 0; i < std::min(at_once, exchange.elements); ++i) {
+        values.push_back(value_of(rank, i));
+    }
+    for (std::int64_t i = 0; i < exchange.elements; i += at_once) {
+        cast_scaled(element(initial_.data() + exchange.own_offset, i, exchange.dtype),
+                    exchange.dtype, values.data(), DType::float64,
+                    std::min(at_once, exchange.elements - i), 1.0);
     }
 }
 

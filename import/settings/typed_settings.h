@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "sim/base/dtype.h"
-#include "sim/frameworks/framework.h"
 #include "sim/plan/setting_place.h"
 #include "sim/plan/strategy.h"
+#include "sim/program/framework.h"
 #include "sim/sharding/sharding.h"
 
 namespace bucketwise {

@@ -385,6 +385,9 @@ std::vector<FrameworkSetting> framework_settings(const StepInput& input, const S
 }
 
 std::vector<Destination> usual_destinations(const SyncRequest& request) {
+    if (const auto own = framework_of(request.strategy)) {
+        return {{static_cast<SettingPlace>(*own), request.framework_version}};
+    }
     std::vector<Destination> destinations{{}};
     const SettingPlace origin = request.framework.value_or(SettingPlace::pytorch_ddp);
     if (request.framework == SettingPlace::pytorch_ddp) {

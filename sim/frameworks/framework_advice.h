@@ -5,11 +5,11 @@
 #include <optional>
 #include <vector>
 
-#include "sim/frameworks/framework.h"
 #include "sim/frameworks/sharded_setting.h"
 #include "sim/plan/setting_place.h"
 #include "sim/plan/strategy.h"
 #include "sim/predict/prediction.h"
+#include "sim/program/framework.h"
 #include "sim/program/program.h"
 
 namespace bucketwise {
@@ -82,7 +82,7 @@ struct Destination {
     bool operator==(const Destination&) const = default;
 };
 
-// PyTorch, and the place that the scenario comes from.
+// PyTorch, and the place that the scenario comes from; or the strategy's framework.
 std::vector<Destination> usual_destinations(const SyncRequest& request);
 
 struct SettingAdvice {

@@ -5,12 +5,13 @@
 #include <vector>
 
 #include "sim/base/units.h"
+#include "sim/engine/bucket_planner.h"
 #include "sim/engine/step_loop.h"
 #include "sim/engine/step_parts.h"
-#include "sim/frameworks/framework.h"
 #include "sim/optimum/max_plus_plan.h"
 #include "sim/plan/gradient_line.h"
 #include "sim/plan/strategy.h"
+#include "sim/program/framework.h"
 #include "sim/program/program.h"
 
 namespace bucketwise {
@@ -82,31 +83,22 @@ class FrameworkStep {
     Duration step_after_backward();
 
   private:
-    void find_moments();
-    [[nodiscard]] std::vector<BackwardPlace> places_of(const std::vector<Duration>& times) const;
     Duration step_with(const SyncSettings& sync, const BucketPlan& plan);
     Duration step_of_micro_steps(std::int64_t micro_steps, const SyncSettings& sync,
                                  const BucketPlan& plan);
 
-    [[nodiscard]] BucketPlan plan_with(const PlanPolicy& policy) const;
-    void add_gathers(BucketPlan& plan) const;
-    [[nodiscard]] std::size_t mirrored_operation(Duration moment) const;
-    void split_large(Bytes limit, BucketPlan& plan) const;
-
     FrameworkUse use_;
     const FrameworkRule& rule_;
-    StepInput input_;  // in this framework: input_of()
-    StepInput few_;    // the same with fewer micro-steps, once it is needed
-    SyncRequest request_;
+    SyncRequest request_;  // without caps
+    StepInput input_;
+    StepInput few_;      // the same with fewer micro-steps, once it is needed
+    std::int64_t unit_;  // bytes of a cap for each of a limit
+    DType parameters_;   // dtype
     SyncSettings sync_;  // without limits
     GradientLine line_;
-    RankProgress start_;  // of the closing part, on a rank that no class slows down
     StepBeforeClosing before_;
     StepToClose step_;
-    // A step without buckets:
-    std::vector<GradientMoments> moments_;  // by gradient
-    std::vector<Duration> starts_;          // of each operation of backward, on the device
-    std::vector<Duration> ends_;
+    BackwardMoments moments_;  // of a step without buckets
     Program program_;
 };
 

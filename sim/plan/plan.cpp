@@ -164,6 +164,58 @@ void sort_and_reverse(std::vector<Bucket>& buckets) {
               [&](const Bucket& a, const Bucket& b) { return smallest(a) > smallest(b); });
 }
 
+// One buffer for each dtype, in the order of their first parameters.
+void sort_by_dtype(const std::vector<Gradient>& gradients, std::vector<Bucket>& buckets) {
+    std::array<std::size_t, dtype_count> first{};
+    for (std::size_t i = gradients.size(); i-- > 0;) {
+        first[static_cast<std::size_t>(gradients[i].dtype)] = i;
+    }
+    std::ranges::stable_sort(buckets, {}, [&](const Bucket& bucket) {
+        return first[static_cast<std::size_t>(bucket.dtype)];
+    });
+}
+
+// DeepSpeed's allreduce_and_scatter: each piece but the last has more elements than the limit.
+void cut_large(const std::vector<Gradient>& gradients, const PlanPolicy& policy,
+               std::vector<Bucket>& buckets) {
+    const std::int64_t limit = policy.limits.cap.count;
+    std::vector<std::int64_t> begins;  // of each gradient in the flat parameters
+    std::int64_t end = 0;
+    for (const Gradient& gradient : gradients) {
+        begins.push_back(end);
+        end += gradient.numel;
+    }
+    for (Bucket& bucket : buckets) {
+        const std::int64_t elements = bucket.size.count / element_size(bucket.dtype).count;
+        bucket.in_place = elements > limit;
+        if (!bucket.in_place || policy.large_cut_every == 0) {
+            continue;
+        }
+        std::int64_t at = begins[static_cast<std::size_t>(bucket.gradients.front())];
+        const std::int64_t last = at + elements;
+        std::int64_t piece = 0;
+        while (at < last) {
+            const std::int64_t next =
+                std::min(last, (at / policy.large_cut_every + 1) * policy.large_cut_every);
+            piece += next - at;
+            at = next;
+            if (piece > limit || at == last) {
+                bucket.pieces.push_back(std::exchange(piece, 0) * element_size(bucket.dtype));
+            }
+        }
+    }
+}
+
+// From limits to caps.
+CapRange in_bytes(const CapRange& limits, std::int64_t cap_bytes_of_limit) {
+    const bool all_below = limits.lowest <= Bytes{1};
+    CapRange caps{all_below ? limits.lowest : cap_bytes_of_limit * limits.lowest, std::nullopt};
+    if (limits.highest) {
+        caps.highest = cap_bytes_of_limit * *limits.highest + Bytes{cap_bytes_of_limit - 1};
+    }
+    return caps;
+}
+
 BucketPlan planned(const std::vector<Gradient>& gradients,
                    const std::vector<std::int32_t>& readiness, const PlanPolicy& policy,
                    const std::vector<bool>* last_of_bucket) {
@@ -177,6 +229,13 @@ BucketPlan planned(const std::vector<Gradient>& gradients,
     if (policy.reversed_after_sort) {
         sort_and_reverse(plan.buckets);
     }
+    if (policy.dtype_after_dtype) {
+        sort_by_dtype(gradients, plan.buckets);
+    }
+    if (policy.large_in_place) {
+        cut_large(gradients, policy, plan.buckets);
+    }
+    plan.same_plan = in_bytes(plan.same_plan, policy.cap_bytes_of_limit);
     return plan;
 }
 

@@ -28,7 +28,7 @@ enum class Closing : std::uint8_t {
 enum class Order : std::uint8_t { forward, reverse, readiness };
 
 // When a bucket's all-reduce is issued. A scenario asks for one of the first three; the others are
-// DeepSpeed's and Horovod's (sim/frameworks/framework.h).
+// DeepSpeed's and Horovod's (sim/program/framework.h).
 enum class LaunchRule : std::uint8_t {
     in_order,        // once it is full and every earlier bucket has launched
     as_filled,       // once it is full
@@ -63,12 +63,19 @@ struct PlanPolicy {
     // their smallest gradient index, then the list reversed, since backward runs in reverse.
     bool reversed_after_sort = false;
     // Limits are numbers of elements for every dtype: Bytes{n} means n elements (Megatron-LM,
-    // DeepSpeed).
+    // DeepSpeed). So many bytes of a cap are one of them: BucketPlan::same_plan counts bytes again.
     bool limits_count_elements = false;
+    std::int64_t cap_bytes_of_limit = 1;
     // Multiples, in elements: of a gradient's place in its bucket (limits count the padding), and
     // of a bucket's size (Megatron-LM's distributed optimizer).
     std::int64_t gradient_alignment = 1;
     std::int64_t bucket_alignment = 1;
+    // Buckets of one dtype after those of another, by their first parameters (Megatron-LM).
+    bool dtype_after_dtype = false;
+    // DeepSpeed: a gradient larger than the limit stays where it is, and goes in pieces that end
+    // where the flat parameters are cut every so many elements; 0: in one.
+    bool large_in_place = false;
+    std::int64_t large_cut_every = 0;
     // Gradients become ready, and join buckets, in pieces of the graph.
     std::optional<PieceLimits> pieces = {};
     bool operator==(const PlanPolicy&) const = default;

@@ -1,4 +1,4 @@
-// Places to type a bucket size: frameworks, each with its own rule (sim/frameworks/framework.h),
+// Places to type a bucket size: frameworks, each with its own rule (sim/program/framework.h),
 // and wrappers, which hand the size on to PyTorch (sim/frameworks/wrapper.h). A scenario may name
 // the place it comes from.
 #pragma once

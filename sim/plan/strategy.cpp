@@ -23,9 +23,14 @@ constexpr std::array<Preset, every<Strategy>.size()> presets{{
     {Closing::per_gradient, Order::readiness, LaunchRule::as_filled},           // overlap
     {Closing::strict, Order::reverse, LaunchRule::as_filled, true, true},       // bucketed
     {Closing::overshoot, Order::readiness, LaunchRule::in_order, true},         // ddp
-    {Closing::single, Order::forward, LaunchRule::in_order, true},        // ddp_first_iteration
-    {Closing::strict, Order::forward, LaunchRule::after_backward, true},  // python_sync
-    {Closing::strict, Order::forward, LaunchRule::as_filled, true},       // python_async
+    {Closing::single, Order::forward, LaunchRule::in_order, true},         // ddp_first_iteration
+    {Closing::strict, Order::forward, LaunchRule::after_backward, true},   // python_sync
+    {Closing::strict, Order::forward, LaunchRule::as_filled, true},        // python_async
+    {Closing::overshoot, Order::reverse, LaunchRule::as_filled, true},     // megatron_lm
+    {Closing::overshoot, Order::reverse, LaunchRule::as_filled, true},     // and sharded
+    {Closing::strict, Order::readiness, LaunchRule::next_gradient, true},  // deepspeed_zero1
+    {Closing::strict, Order::readiness, LaunchRule::next_gradient, true},  // deepspeed_zero2
+    {Closing::strict, Order::readiness, LaunchRule::cycle},  // horovod: on its own stream
 }};
 
 // The reducer groups parameters at construction, in forward order, and again once it has seen the
@@ -52,7 +57,38 @@ BucketLimits limits_for(const SyncRequest& request) {
     return limits;
 }
 
+// Megatron-LM then has one bucket a dtype; stage 1 reduces in reduce_gradients().
+void reduce_after_backward(Strategy strategy, PlanPolicy& policy) {
+    if (strategy == Strategy::deepspeed_zero1) {
+        policy.order = Order::forward;
+    } else {
+        policy.closing = Closing::single;
+    }
+    policy.launch = LaunchRule::after_backward;
+}
+
 }  // namespace
+
+FrameworkUse use_of(const SyncRequest& request) {
+    FrameworkUse use = request.options;
+    use.framework = framework_of(request.strategy).value_or(Framework::pytorch_ddp);
+    return use;
+}
+
+SyncRequest used_as(const SyncRequest& request, const FrameworkUse& use) {
+    SyncRequest used;
+    if (use.framework == Framework::pytorch_ddp) {
+        used = without_list(request);
+        used.bucket_cap = {};
+        used.closing.reset();
+        used.order.reset();
+        used.launch.reset();
+    }
+    used.strategy = strategy_of(use.framework);
+    used.batch_norm = request.batch_norm;
+    used.options = use;
+    return used;
+}
 
 SyncSettings settings_for(const SyncRequest& request) {
     const Preset& preset = presets[static_cast<std::size_t>(request.strategy)];
@@ -73,10 +109,18 @@ SyncSettings settings_for(const SyncRequest& request) {
         settings.policy.pieces = PieceLimits{
             .cap = limits.list.empty() ? limits.cap : *std::ranges::max_element(limits.list)};
     }
+    if (!request.options.overlaps && framework_of(request.strategy) &&
+        request.strategy != Strategy::deepspeed_zero2 && request.strategy != Strategy::horovod) {
+        reduce_after_backward(request.strategy, settings.policy);
+    }
     settings.reduces_unused_map = ddp && looks_for_unused(request);
     settings.copies_in = preset.copies;
     settings.copies_at_launch = preset.copies_at_launch;
-    settings.copies_back = preset.copies && !request.views;
+    settings.copies_back = preset.copies && !request.views && !framework_of(request.strategy);
+    if (framework_of(request.strategy)) {
+        settings.exchanges_statistics = true;
+        return settings;
+    }
     settings.fused_copies = request.fused_copies && settings.copies_in;
     settings.batched_copies = ddp && request.batched_grad_copy && settings.copies_in;
     settings.comm_hook = request.comm_hook;

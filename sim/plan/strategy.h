@@ -1,4 +1,5 @@
-// The named strategies: each is a preset of a few fields, with no code of its own.
+// The named strategies: each is a preset of a few fields, with no code of its own. The rest of a
+// framework's rule depends on the step: sim/program/framework.h.
 #pragma once
 
 #include <array>
@@ -7,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "sim/base/dtype.h"
 #include "sim/base/names.h"
 #include "sim/base/units.h"
 #include "sim/link/link.h"
@@ -26,13 +28,21 @@ enum class Strategy : std::uint8_t {
     ddp,                  // PyTorch DistributedDataParallel from its second iteration on
     ddp_first_iteration,  // the same before it has seen the readiness order
     python_sync,          // PyTorch's compare_ddp benchmark, all-reduces after backward
-    python_async          // the same, each all-reduce as its bucket fills
+    python_async,         // the same, each all-reduce as its bucket fills
+    // Frameworks' own rules, in the order of Framework.
+    megatron_lm,
+    megatron_distributed_optimizer,
+    deepspeed_zero1,
+    deepspeed_zero2,
+    horovod
 };
 
 template <>
 inline constexpr auto names_of<Strategy> = names("none", "naive", "flat", "overlap", "bucketed",
                                                  "ddp", "ddp_first_iteration", "python_sync",
-                                                 "python_async");
+                                                 "python_async", "megatron_lm",
+                                                 "megatron_distributed_optimizer",
+                                                 "deepspeed_zero1", "deepspeed_zero2", "horovod");
 
 // One line for each, for --help.
 inline constexpr std::array<std::string_view, names_of<Strategy>.size()> strategy_texts{
@@ -44,11 +54,64 @@ inline constexpr std::array<std::string_view, names_of<Strategy>.size()> strateg
     "PyTorch's DistributedDataParallel, from its second iteration on",
     "the same before it has seen in which order gradients become ready",
     "PyTorch's compare_ddp benchmark, all-reduces after backward",
-    "the same, each all-reduce as its bucket fills"};
+    "the same, each all-reduce as its bucket fills",
+    "Megatron-LM's DistributedDataParallel",
+    "the same with its distributed optimizer, which reduce-scatters and gathers parameters",
+    "DeepSpeed's ZeRO stage 1",
+    "DeepSpeed's ZeRO stage 2",
+    "Horovod's DistributedOptimizer"};
 
 // Whether PyTorch's DistributedDataParallel does the work, with its default cap and its buffers.
 constexpr bool is_ddp(Strategy strategy) {
     return strategy == Strategy::ddp || strategy == Strategy::ddp_first_iteration;
+}
+
+// A framework other than PyTorch, whose own rule the strategy is; empty: none.
+constexpr std::optional<Framework> framework_of(Strategy strategy) {
+    const int beyond = static_cast<int>(strategy) - static_cast<int>(Strategy::megatron_lm);
+    return beyond < 0 ? std::nullopt
+                      : std::optional(static_cast<Framework>(
+                            static_cast<int>(Framework::megatron_lm) + beyond));
+}
+constexpr Strategy strategy_of(Framework framework) {
+    return framework == Framework::pytorch_ddp
+               ? Strategy::ddp
+               : static_cast<Strategy>(static_cast<int>(Strategy::megatron_lm) +
+                                       static_cast<int>(framework) -
+                                       static_cast<int>(Framework::megatron_lm));
+}
+
+// HOROVOD_CYCLE_TIME.
+constexpr Duration default_cycle = std::chrono::milliseconds{1};
+
+// How a framework is used.
+struct FrameworkUse {
+    Framework framework = Framework::pytorch_ddp;
+    std::optional<FrameworkVersion> version = {};  // none: the newest
+    // DeepSpeed's overlap_comm, Megatron-LM's --overlap-grad-reduce.
+    bool overlaps = true;
+    // Megatron-LM's --overlap-param-gather, --ddp-average-in-collective, --grad-reduce-in-bf16,
+    // --check-for-nan-in-loss-and-grad and --ddp-pad-buckets-for-high-nccl-busbw.
+    bool gathers_in_forward = true;
+    bool averages_in_collective = false;
+    bool reduces_in_bfloat16 = false;
+    bool checks_gradients = true;
+    bool pads_for_bandwidth = false;
+    // DeepSpeed's communication_data_type, reduce_scatter and contiguous_gradients.
+    std::optional<DType> reduced_as = {};
+    bool reduce_scatter = true;
+    bool contiguous_gradients = true;
+    Duration cycle = default_cycle;  // Horovod's
+    bool operator==(const FrameworkUse&) const = default;
+};
+
+constexpr bool is_megatron(const FrameworkUse& use) {
+    return use.framework == Framework::megatron_lm ||
+           use.framework == Framework::megatron_distributed_optimizer;
+}
+constexpr bool is_deepspeed(const FrameworkUse& use) {
+    return use.framework == Framework::deepspeed_zero1 ||
+           use.framework == Framework::deepspeed_zero2;
 }
 
 // PyTorch's gradient compression hooks: cast, all-reduce at half the bytes, cast back.
@@ -93,8 +156,15 @@ struct SyncRequest {
     // The origin of the step, where its bucket size is typed; none: unknown.
     std::optional<SettingPlace> framework = {};
     std::optional<FrameworkVersion> framework_version = {};
+    FrameworkUse options = {};  // of the strategy's framework; see use_of()
     bool operator==(const SyncRequest&) const = default;
 };
+
+// The use of the strategy's framework; PyTorch's for strategies without one.
+FrameworkUse use_of(const SyncRequest& request);
+
+// The request with the strategy and the options of this use, and all else that it may have.
+SyncRequest used_as(const SyncRequest& request, const FrameworkUse& use);
 
 // When the compute stream waits for reductions.
 enum class ComputingWaits : std::uint8_t {
@@ -111,6 +181,13 @@ struct StreamPasses {
     bool operator==(const StreamPasses&) const = default;
 };
 
+// The copies behind these passes.
+enum class StreamCopies : std::uint8_t {
+    none,
+    share,  // a bucket is divided, and a rank's share of it copied out (DeepSpeed)
+    fusion  // several gradients are copied into their bucket, divided, and back (Horovod)
+};
+
 // How other frameworks synchronise. The defaults are PyTorch's.
 struct FrameworkSync {
     CollectiveKind reduction = CollectiveKind::all_reduce;  // of a bucket
@@ -121,11 +198,16 @@ struct FrameworkSync {
     bool checks_at_launch = false;
     bool scales_at_launch = false;
     StreamPasses passes = {};
+    StreamCopies copies = StreamCopies::none;
     ComputingWaits wait = ComputingWaits::at_the_end;
     bool host_waits = false;          // once the buckets are reduced, until the device is idle
     bool every_micro_step = false;    // reduces gradients
     std::vector<Bytes> gathers = {};  // all-gathers of parameters after the optimizer, in order
-    bool gathers_in_forward = false;  // BucketPlan::gathers, else after the optimizer
+    // Those of each bucket, BucketPlan::gathers: in forward, else after the optimizer.
+    bool gathers_buckets = false;
+    bool gathers_in_forward = false;
+    std::int64_t updating_ranks = 1;  // that share the optimizer's updates
+    Duration cycle = default_cycle;   // with LaunchRule::cycle
     bool operator==(const FrameworkSync&) const = default;
 };
 
@@ -151,6 +233,8 @@ struct SyncSettings {
     bool operator==(const SyncSettings&) const = default;
 };
 
+// Without the part of a framework's rule that depends on the step, which settings_for() of
+// sim/program/framework.h adds.
 SyncSettings settings_for(const SyncRequest& request);
 
 // For ranks that replay the step: they cast back where they compute.

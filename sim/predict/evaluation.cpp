@@ -47,10 +47,19 @@ Binding OpenStep::binding(Program closing) const {
 Evaluator::Evaluator(const StepInput& input, SyncRequest request)
     : input_(input),
       request_(std::move(request)),
-      open_(StepBeforeClosing(input, settings_for(request_))) {}
+      before_depends_(depends_on_plan(input, settings_for(request_, input))) {
+    const SyncSettings sync = settings_for(request_, input);
+    if (depends_on_moments(sync)) {
+        moments_ = backward_moments(input, sync);
+    }
+    if (!before_depends_) {
+        open_ = std::make_unique<const OpenStep>(StepBeforeClosing(input, sync));
+    }
+}
 
 BucketPlan Evaluator::plan(Cap cap) const {
-    return make_plan(input_.workload, settings(cap).policy);
+    const SyncSettings sync = settings(cap);
+    return moments_ ? fused_plan(input_, sync, *moments_).plan : plan_of(input_, sync);
 }
 
 Program Evaluator::program(Cap cap) const {
@@ -58,29 +67,33 @@ Program Evaluator::program(Cap cap) const {
 }
 
 Simulation Evaluator::simulation(const Program& program) const {
-    const StepLoop loop = loop_of(input_, settings_for(request_));
+    const StepLoop loop = loop_of(input_, settings_for(request_, input_));
     return settled_simulation(program, loop);
 }
 
-Duration Evaluator::step(Cap cap) {
-    build_closing(input_, settings(cap), plan(cap), program_);
-    return open_.step_closed_by(program_);
-}
-
 Evaluation Evaluator::evaluate(Cap cap, const BucketPlan& plan) {
-    build_closing(input_, settings(cap), plan, program_);
+    const SyncSettings sync = settings(cap);
+    build_closing(input_, sync, plan, program_);
     Evaluation evaluation;
     evaluation.cap = cap_of(with_cap(request_, cap));
+    if (evaluation.cap.is_default() && framework_of(request_.strategy)) {
+        evaluation.cap = sync.policy.cap_bytes_of_limit * sync.policy.limits.cap;
+    }
     evaluation.same_plan = plan.same_plan;
     evaluation.bucket_bytes = launched_bytes(program_, plan);
-    open_.evaluate(program_, evaluation);
+    opened(sync, plan, [&](const OpenStep& open) { return open.evaluate(program_, evaluation); });
     return evaluation;
 }
 
+Duration Evaluator::step(Cap cap) const {
+    return closed(cap, [](const OpenStep& open, const Program& closing) {
+        return open.step_closed_by(closing);
+    });
+}
+
 Binding Evaluator::binding(Cap cap) const {
-    Program program;
-    build_closing(input_, settings(cap), plan(cap), program);
-    return open_.binding(std::move(program));
+    return closed(
+        cap, [](const OpenStep& open, const Program& closing) { return open.binding(closing); });
 }
 
 // --- sharded steps ---

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <optional>
 #include <vector>
 
 #include "sim/base/units.h"
+#include "sim/engine/bucket_planner.h"
 #include "sim/engine/engine.h"
 #include "sim/engine/step_loop.h"
 #include "sim/engine/step_parts.h"
@@ -14,7 +16,9 @@
 #include "sim/plan/strategy.h"
 #include "sim/predict/confidence.h"
 #include "sim/predict/overlap.h"
+#include "sim/program/framework.h"
 #include "sim/program/program.h"
+#include "sim/program/step_programs.h"
 #include "sim/scenario/memory_need.h"
 #include "sim/sharding/sharded_step.h"
 
@@ -82,8 +86,8 @@ class OpenStep {
     StepToClose step_if_free_;
 };
 
-// Simulates plans of one step. The parts before the last backward, which no plan changes, are
-// simulated once.
+// Simulates plans of one step. The parts before the last backward are simulated once, unless the
+// plan changes them.
 class Evaluator {
   public:
     // Throws InputError if the step with any plan could last longer than longest_duration.
@@ -98,7 +102,7 @@ class Evaluator {
     Evaluation evaluate(Cap cap) { return evaluate(cap, plan(cap)); }
     Evaluation evaluate(Cap cap, const BucketPlan& plan);
 
-    Duration step(Cap cap);
+    [[nodiscard]] Duration step(Cap cap) const;
     [[nodiscard]] Binding binding(Cap cap) const;
 
     // The program of the whole step on the slowest rank.
@@ -109,12 +113,27 @@ class Evaluator {
 
   private:
     [[nodiscard]] SyncSettings settings(Cap cap) const {
-        return settings_for(with_cap(request_, cap));
+        return settings_for(with_cap(request_, cap), input_);
+    }
+    // With the parts before the closing one, which `program` is.
+    template <typename Use>
+    auto opened(const SyncSettings& sync, const BucketPlan& plan, const Use& use) const {
+        return before_depends_ ? use(OpenStep(StepBeforeClosing(input_, sync, plan))) : use(*open_);
+    }
+    template <typename Use>
+    auto closed(Cap cap, const Use& use) const {
+        const SyncSettings sync = settings(cap);
+        const BucketPlan planned = plan(cap);
+        Program closing;
+        build_closing(input_, sync, planned, closing);
+        return opened(sync, planned, [&](const OpenStep& open) { return use(open, closing); });
     }
 
     const StepInput& input_;
     SyncRequest request_;
-    OpenStep open_;
+    bool before_depends_;
+    std::optional<BackwardMoments> moments_;
+    std::unique_ptr<const OpenStep> open_;  // without a plan
     Program program_;
 };
 

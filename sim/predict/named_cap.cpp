@@ -69,9 +69,10 @@ std::optional<OverlapDoubt> NamedCaps::doubt(std::size_t fastest) const {
         row.saved_at_ends->high <= plateau_tolerance) {
         return std::nullopt;
     }
-    return OverlapDoubt{size_of(row) > size_of(default_), *row.saved_at_ends,
-                        deciding_cost(input_, settings_for(with_cap(request_, row.cap)),
-                                      settings_for(without_caps(request_)), plateau_tolerance)};
+    return OverlapDoubt{
+        size_of(row) > size_of(default_), *row.saved_at_ends,
+        deciding_cost(input_, settings_for(with_cap(request_, row.cap), input_),
+                      settings_for(without_caps(request_), input_), plateau_tolerance)};
 }
 
 std::size_t NamedCaps::last(std::size_t best, std::size_t high) const {

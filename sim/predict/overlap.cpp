@@ -9,7 +9,7 @@
 #include "sim/base/transformed.h"
 #include "sim/engine/step_loop.h"
 #include "sim/engine/step_parts.h"
-#include "sim/program/step_programs.h"
+#include "sim/predict/planned_setting.h"
 
 namespace bucketwise {
 namespace {
@@ -30,21 +30,23 @@ OverlapPlace with(OverlapTerm cost, double place) {
 // Steps of a few plans whose overlap costs otherwise than assumed.
 class Steps {
   public:
-    Steps(const StepInput& input, const std::vector<SyncSettings>& choices)
-        : before_(input, choices.front()),
-          step_(before_),
-          programs_(transformed(choices, [&](const SyncSettings& choice) {
-              Program program;
-              build_closing(input, choice, make_plan(input.workload, choice.policy), program);
-              return program;
-          })) {
+    Steps(const StepInput& input, const std::vector<SyncSettings>& choices) {
+        open_steps(planned(input, {choices.begin(), choices.end()}), input, opened_);
         invariant(input.link.assumes_interference, "what is known is not assumed");
     }
 
     [[nodiscard]] double ms(std::size_t choice, const OverlapPlace& place) {
-        program_ = programs_[choice];
-        DrawnOverlap(place).apply(program_);
-        return to_ms(step_.step_closed_by(program_));
+        const OpenedStep& opened = opened_[choice];
+        const auto with_costs = [&](Program program) {
+            DrawnOverlap(place).apply(program);
+            return program;
+        };
+        const Program closing = with_costs(opened.closing);
+        if (!opened.owns_before) {
+            return to_ms(opened.step->step_closed_by(closing));
+        }
+        const StepBeforeClosing before = opened.before->changed(with_costs);
+        return to_ms(StepToClose(before).step_closed_by(closing));
     }
 
     // The share of the second choice's step that the first one saves.
@@ -54,13 +56,8 @@ class Steps {
         return step > 0 ? 1 - ms(choice, place) / step : 0;
     }
 
-    [[nodiscard]] const Program& program(std::size_t choice) const { return programs_[choice]; }
-
   private:
-    StepBeforeClosing before_;
-    StepToClose step_;
-    std::vector<Program> programs_;
-    Program program_;
+    std::vector<OpenedStep> opened_;
 };
 
 // The cost in its own unit: of large collectives.

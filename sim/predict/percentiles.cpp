@@ -168,7 +168,7 @@ PercentileTable percentile_table(const StepInput& input, const SyncRequest& requ
             table.rows.back().sharding = row.sharded->request;
             choices.emplace_back(row.sharded->request);
         } else {
-            choices.emplace_back(settings_for(replicated));
+            choices.emplace_back(settings_for(replicated, input));
         }
     };
     for (const std::size_t row : rows_that_matter(prediction)) {

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "sim/base/transformed.h"
+#include "sim/engine/bucket_planner.h"
 #include "sim/program/step_programs.h"
 
 namespace bucketwise {
@@ -16,7 +17,7 @@ MicroStepPlace last_place(const StepInput& input) {
 
 PlannedSetting::PlannedSetting(const StepInput& input, const Setting& setting) {
     if (const auto* sync = std::get_if<SyncSettings>(&setting)) {
-        planned_ = Buckets{*sync, make_plan(input.workload, sync->policy)};
+        planned_ = Buckets{*sync, plan_of(input, *sync), depends_on_plan(input, *sync)};
     } else {
         const auto& request = std::get<ShardingRequest>(setting);
         planned_ = Shards{request, make_shard_plan(input.workload, request, input.group.ranks)};
@@ -35,7 +36,7 @@ StepLoop PlannedSetting::loop(const StepInput& input) const {
 
 StepParts PlannedSetting::parts(const StepInput& input) const {
     if (const auto* buckets = std::get_if<Buckets>(&planned_)) {
-        StepParts parts{StepBeforeClosing(input, buckets->sync), {}};
+        StepParts parts{StepBeforeClosing(input, buckets->sync, buckets->plan), {}};
         close(input, parts.closing);
         return parts;
     }

@@ -36,7 +36,10 @@ class PlannedSetting {
     void close(const StepInput& input, Program& closing) const;
 
     // Whether the parts before the closing one are those of every setting of its strategy.
-    [[nodiscard]] bool shares_before() const { return std::holds_alternative<Buckets>(planned_); }
+    [[nodiscard]] bool shares_before() const {
+        const auto* buckets = std::get_if<Buckets>(&planned_);
+        return buckets != nullptr && !buckets->before_depends;
+    }
 
     [[nodiscard]] StepLoop loop(const StepInput& input) const;
     [[nodiscard]] const ShardPlan& shard_plan() const { return std::get<Shards>(planned_).plan; }
@@ -45,6 +48,7 @@ class PlannedSetting {
     struct Buckets {
         SyncSettings sync;
         BucketPlan plan;
+        bool before_depends;  // the parts before the closing one depend on the plan
     };
     struct Shards {
         ShardingRequest request;

@@ -206,11 +206,11 @@ void add_confidence(const StepInput& input, const SyncRequest& request, Predicti
     }
     for (const std::size_t row : drawn) {
         rows.push_back(&prediction.sweep[row]);
-        buckets.push_back(settings_for(with_cap(request, rows.back()->cap)));
+        buckets.push_back(settings_for(with_cap(request, rows.back()->cap), input));
         choices.emplace_back(buckets.back());
     }
     rows.push_back(&prediction.default_cap);
-    buckets.push_back(settings_for(without_caps(request)));
+    buckets.push_back(settings_for(without_caps(request), input));
     choices.emplace_back(buckets.back());
     const std::vector<StepConfidence> confidences =
         confidence_of(input, choices, plateau_tolerance, 0, choices.size() - 1);
@@ -266,7 +266,8 @@ bool keeps_default(const Prediction& prediction) {
 
 // The step with DDP and its default caps, for strategies that do not overlap as DDP does.
 std::optional<Evaluation> step_with_ddp(const StepInput& input, const SyncRequest& request) {
-    if (is_ddp(request.strategy) || !settings_for(request).communicates || input.group.ranks < 2) {
+    if (is_ddp(request.strategy) || framework_of(request.strategy) ||
+        !settings_for(request).communicates || input.group.ranks < 2) {
         return std::nullopt;
     }
     SyncRequest ddp = without_caps(request);

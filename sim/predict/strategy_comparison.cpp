@@ -1,6 +1,7 @@
 #include "sim/predict/strategy_comparison.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "sim/predict/prediction.h"
 #include "sim/scenario/sharding_input.h"
@@ -19,9 +20,30 @@ void scale_optimizer(std::int64_t before, std::int64_t after, Scenario& scenario
     }
 }
 
+std::optional<Framework> framework_of(ComparedStrategy strategy) {
+    const int beyond = static_cast<int>(strategy) - static_cast<int>(ComparedStrategy::megatron_lm);
+    return beyond < 0 ? std::nullopt
+                      : std::optional(static_cast<Framework>(
+                            static_cast<int>(Framework::megatron_lm) + beyond));
+}
+
+// Buckets of another strategy in place of shards or of a framework's buckets.
+Scenario replicated(const Scenario& scenario, SyncRequest sync) {
+    Scenario other = scenario;
+    other.sharding.reset();
+    other.sync = std::move(sync);
+    scale_optimizer(updating_ranks(scenario), updating_ranks(other), other);
+    return other;
+}
+
 }  // namespace
 
 Scenario with_strategy(const Scenario& scenario, ComparedStrategy strategy) {
+    if (const auto framework = framework_of(strategy)) {
+        return !scenario.sharding && framework_of(scenario.sync.strategy) == framework
+                   ? scenario
+                   : replicated(scenario, used_as(scenario.sync, {.framework = *framework}));
+    }
     if (strategy == ComparedStrategy::ddp) {
         return with_sharding(scenario, std::nullopt);
     }
@@ -35,14 +57,17 @@ Scenario with_strategy(const Scenario& scenario, ComparedStrategy strategy) {
 }
 
 Scenario with_sharding(const Scenario& scenario, const std::optional<ShardingRequest>& request) {
+    if (!request) {
+        SyncRequest sync;
+        sync.batch_norm = scenario.sync.batch_norm;
+        return scenario.sharding || framework_of(scenario.sync.strategy)
+                   ? replicated(scenario, std::move(sync))
+                   : scenario;
+    }
     Scenario other = scenario;
     other.sharding = request;
-    if (request) {
-        check_shardable("scenario", other);
-    }
-    if (request || scenario.sharding) {
-        other.sync = {};
-    }
+    check_shardable("scenario", other);
+    other.sync = {};
     scale_optimizer(updating_ranks(scenario), updating_ranks(other), other);
     return other;
 }

@@ -12,11 +12,26 @@
 
 namespace bucketwise {
 
-// DistributedDataParallel, or one that shards.
-enum class ComparedStrategy : std::uint8_t { ddp, fsdp, hsdp, zero3 };
+// DistributedDataParallel, one that shards, or a framework's own.
+enum class ComparedStrategy : std::uint8_t {
+    ddp,
+    fsdp,
+    hsdp,
+    zero3,
+    // In the order of Framework.
+    megatron_lm,
+    megatron_distributed_optimizer,
+    deepspeed_zero1,
+    deepspeed_zero2,
+    horovod
+};
 
 template <>
-inline constexpr auto names_of<ComparedStrategy> = names("ddp", "fsdp", "hsdp", "zero3");
+inline constexpr auto names_of<ComparedStrategy> = names("ddp", "fsdp", "hsdp", "zero3",
+                                                         "megatron_lm",
+                                                         "megatron_distributed_optimizer",
+                                                         "deepspeed_zero1", "deepspeed_zero2",
+                                                         "horovod");
 
 // The scenario with another strategy, at the defaults of settings that only that one has;
 // optimizer_ms is that of the scenario's own strategy: one that updates p times as much takes p

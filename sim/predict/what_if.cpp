@@ -126,13 +126,18 @@ std::string Grid::text_of(std::int64_t point) const {
 }
 
 PlannedStep::PlannedStep(const StepInput& input, const SyncRequest& request)
-    : PlannedStep(input, PlannedSetting(input, settings_for(request)).parts(input)) {
+    : PlannedStep(input, PlannedSetting(input, settings_for(request, input)).parts(input)) {
     row_.cap = cap_of(request);
+    if (row_.cap.is_default() && framework_of(request.strategy)) {
+        const PlanPolicy policy = settings_for(request, input).policy;
+        row_.cap = policy.cap_bytes_of_limit * policy.limits.cap;
+    }
     row_.buckets = std::ranges::count_if(closing_.collectives,
                                          [](const Collective& c) { return c.has_bucket(); });
-    // Messages of statistics, and parts of a sharded optimizer, do.
-    depends_on_ranks_ =
-        request.batch_norm != BatchNormSync::local || request.sharded_optimizer.has_value();
+    // Messages of statistics, and parts of a sharded optimizer, do; so do frameworks' rules.
+    depends_on_ranks_ = request.batch_norm != BatchNormSync::local ||
+                        request.sharded_optimizer.has_value() ||
+                        framework_of(request.strategy).has_value();
 }
 
 PlannedStep::PlannedStep(const Scenario& scenario, const StepInput& input,
@@ -277,11 +282,12 @@ void WhatIfs::read_document(const std::vector<std::size_t>& position) {
     } else {
         const BatchNormSync batch_norm = scenario_.sync.batch_norm;
         const bool shards = scenario_.sharding.has_value();
+        const Strategy strategy = scenario_.sync.strategy;
         const bool cuda_graph = scenario_.step.cuda_graph;
         reread_scenario(document_, file_, read_file_, changed, scenario_, StrategyKinds::all);
         if (changed.contains(ScenarioSection::workload) ||
             scenario_.sync.batch_norm != batch_norm || scenario_.sharding.has_value() != shards ||
-            scenario_.step.cuda_graph != cuda_graph) {
+            scenario_.sync.strategy != strategy || scenario_.step.cuda_graph != cuda_graph) {
             make_input();
         } else {
             set_input(changed);
@@ -317,6 +323,8 @@ void WhatIfs::set_input(const ScenarioSections& changed) {
                               changed.contains(ScenarioSection::variation);
     if (scenario_.sharding) {
         input_ = sharded_input(scenario_, std::move(input_.workload)).step;
+    } else if (changes_step && is_deepspeed(use_of(scenario_.sync))) {
+        input_ = step_input(scenario_);  // it holds gradients in another dtype
     } else if (changes_step || scenario_.sync.sharded_optimizer) {
         input_ = step_input(scenario_, std::move(input_.workload));
     } else {

@@ -14,13 +14,19 @@ namespace bucketwise {
 
 // A gradient's copy into its bucket makes means, if nothing after it does.
 inline Copying copying_in(const SyncSettings& sync, DType dtype) {
-    return sync.framework.adds_into_bucket                              ? Copying::adding
-           : sync.framework.scales_at_launch || hook_casts(sync, dtype) ? Copying::plain
-                                                                        : Copying::averaging;
+    return sync.framework.adds_into_bucket ? Copying::adding
+           : sync.framework.scales_at_launch || hook_casts(sync, dtype) ||
+                   sync.framework.copies == StreamCopies::share
+               ? Copying::plain
+               : Copying::averaging;
 }
 
 // Whether nothing divides a bucket before it is reduced.
 inline bool is_undivided(const SyncSettings& sync, const Bucket& bucket) {
+    if (sync.framework.copies != StreamCopies::none) {
+        return !bucket.pieces.empty() ||
+               (sync.framework.copies == StreamCopies::fusion && bucket.in_place);
+    }
     return !sync.framework.scales_at_launch && !hook_casts(sync, bucket.dtype) &&
            (!sync.copies_in || sync.framework.adds_into_bucket || bucket.in_place);
 }

@@ -44,7 +44,7 @@ class InstructionWriter {
     // launch. Both end when the device has run all n since it was free, or the last one since its
     // launch.
     void updates() {
-        const Duration device = input_.step.optimizer;
+        const Duration device = input_.step.optimizer / updating_ranks_;
         const Duration host = input_.step.optimizer_launch;
         if (device <= Duration{0} && host <= Duration{0}) {
             return;
@@ -65,6 +65,7 @@ class InstructionWriter {
         for (std::size_t i = 0; i < operations.size(); ++i) {
             add(InstructionKind::optimizer, Phase::optimizer, static_cast<std::int32_t>(i),
                 operations[i]);
+            program_.instructions.back().device /= updating_ranks_;
         }
         if (operations.empty()) {
             updates();
@@ -136,7 +137,8 @@ class InstructionWriter {
     const StepInput& input_;
     const Workload& workload_;
     Program& program_;
-    bool finishing_ = false;  // of instructions that are added
+    bool finishing_ = false;           // of instructions that are added
+    std::int64_t updating_ranks_ = 1;  // that share the optimizer's updates
 
   private:
     bool launches_graph_ = false;  // with the next instruction

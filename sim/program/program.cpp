@@ -28,6 +28,12 @@ StepLoop loop_of(const StepInput& input, const SyncSettings& sync) {
             uses_side_streams(input)};
 }
 
+SyncSettings without_buckets_before(SyncSettings sync) {
+    sync.framework.every_micro_step = false;
+    sync.framework.gathers_in_forward = false;
+    return sync;
+}
+
 Program without_host_waits(Program program) {
     for (Instruction& instruction : program.instructions) {
         instruction.host_waits = false;

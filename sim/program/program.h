@@ -54,7 +54,8 @@ enum class CopyRoute : std::uint8_t {
     wire_to_bucket,  // before the wait only its launch: Collective::placing
     within_bucket,
     within_wire,
-    bucket_to_host,  // its norm, which the host reads back
+    bucket_to_host,   // its norm, which the host reads back
+    bucket_to_share,  // of the parameters one after the other, a rank's share
     // Subject: parameters that move together, an index into ShardedProgram::moves. The buffers that
     // an all-gather fills and a reduce-scatter reads have a part for each rank.
     shard_to_gathered,
@@ -124,6 +125,7 @@ struct BuffersOf {
 struct GradientsOf {
     std::int32_t bucket = 0;
     bool on_wire = false;  // what the comm hook made of them
+    Bytes from = {};       // where a piece begins in the bucket
     bool operator==(const GradientsOf&) const = default;
 };
 // An int32 for each parameter: how many ranks use it.
@@ -301,6 +303,9 @@ struct StepLoop {
 // (Horovod's synchronize()): only the short optimizer remains. The host then waits for side
 // streams, too.
 StepLoop loop_of(const StepInput& input, const SyncSettings& sync);
+
+// The settings of the parts before the last backward, without any bucket.
+SyncSettings without_buckets_before(SyncSettings sync);
 
 // Whether a collective is launched ahead of its place, or uses the second stream.
 bool communicates_beside(const Program& program);

@@ -26,7 +26,9 @@ class ProgramBuilder : public InstructionWriter {
   public:
     ProgramBuilder(const StepInput& input, const SyncSettings& sync, const BucketPlan& plan,
                    Program& program)
-        : InstructionWriter(input, program), sync_(sync), plan_(plan) {}
+        : InstructionWriter(input, program), sync_(sync), plan_(plan) {
+        updating_ranks_ = sync.framework.updating_ranks;
+    }
 
     // The next instruction begins this part, and perhaps the step.
     void begin(StepPart part) {
@@ -130,8 +132,10 @@ class ProgramBuilder : public InstructionWriter {
             }
             return;
         }
+        Bytes from;
         for (const Bytes piece : bucket.pieces) {
-            send_piece(bucket, piece, index, passes);
+            send_piece(bucket, piece, index, passes, from);
+            from += piece;
         }
     }
 
@@ -262,22 +266,39 @@ class ProgramBuilder : public InstructionWriter {
         }
     }
 
-    void send_piece(const Bucket& bucket, Bytes bytes, std::size_t index, double passes) {
+    void send_piece(const Bucket& bucket, Bytes bytes, std::size_t index, double passes,
+                    Bytes from = {}) {
         const FrameworkSync& framework = sync_.framework;
         const std::int32_t collective = launch(
             framework.reduction, Phase::backward,
-            GradientsOf{static_cast<std::int32_t>(index), hook_casts(sync_, bucket.dtype)}, bytes);
+            GradientsOf{static_cast<std::int32_t>(index), hook_casts(sync_, bucket.dtype), from},
+            bytes);
         program_.collectives.back().averages = is_undivided(sync_, bucket);
+        set_stream_copies(bucket, from + bytes >= bucket.size, program_.collectives.back());
         if (sync_.policy.launch == LaunchRule::cycle) {
             // The framework's own thread launches.
             program_.instructions.back().host = Duration{0};
         }
         if (input_.copy_bandwidth) {
-            program_.collectives.back().time +=
-                scaled(transfer_time(bytes, *input_.copy_bandwidth), passes);
+            Collective& sent = program_.collectives.back();
+            sent.copying = scaled(transfer_time(bytes, *input_.copy_bandwidth), passes);
+            sent.time += sent.copying;
         }
         if (framework.wait == ComputingWaits::at_once) {
             wait_for(collective);
+        }
+    }
+
+    // `is_last`: of a bucket's pieces.
+    void set_stream_copies(const Bucket& bucket, bool is_last, Collective& sent) const {
+        if (sync_.framework.copies == StreamCopies::share) {
+            if (bucket.pieces.empty()) {
+                sent.before = {CopyRoute::within_bucket, Copying::averaging};
+            }
+            sent.after.route = is_last ? CopyRoute::bucket_to_share : CopyRoute::none;
+        } else if (sync_.framework.copies == StreamCopies::fusion && !bucket.in_place) {
+            sent.before = {CopyRoute::gradients_to_bucket, Copying::averaging};
+            sent.after = {CopyRoute::bucket_to_gradients};
         }
     }
 
@@ -324,11 +345,15 @@ class ProgramBuilder : public InstructionWriter {
         for (; next_departure_ < plan_.departures.size() &&
                plan_.departures[next_departure_].operation == operation;
              launch_bucket(next_departure_++)) {
-            const Duration part = plan_.departures[next_departure_].done - done;
+            const bool over = operation == workload_.backward.size();
+            // An operation may be shorter than where the plan was made.
+            const Duration departure = plan_.departures[next_departure_].done;
+            const Duration part =
+                (over ? departure : std::min(departure, workload_.backward[operation].device)) -
+                done;
             if (part <= Duration{0}) {
                 continue;
             }
-            const bool over = operation == workload_.backward.size();
             const bool issues = done == Duration{0} && !over && !input_.step.graph_launch;
             const std::size_t subject = over ? std::max<std::size_t>(operation, 1) - 1 : operation;
             program_.instructions.push_back(

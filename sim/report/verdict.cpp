@@ -16,9 +16,10 @@
 namespace bucketwise {
 namespace {
 
-// Only DDP has a default cap; the other strategies are compared with it, too.
+// DDP and frameworks have a default cap; the other strategies are compared with DDP's.
 std::string default_text(const Scenario& scenario, const Prediction& prediction) {
-    return (is_ddp(scenario.sync.strategy) ? "the default of " : "DDP's default of ") +
+    const Strategy strategy = scenario.sync.strategy;
+    return (is_ddp(strategy) || framework_of(strategy) ? "the default of " : "DDP's default of ") +
            bucket_cap_text(prediction.default_cap.cap.size());
 }
 

@@ -137,10 +137,12 @@ std::vector<std::string> caveats(const Scenario& scenario) {
         }
     };
     note(!sync.bucket_cap.is_default(), caps_matter, "bucket_cap_mib");
-    note(sync.first_bucket.has_value(), caps_matter, "first_bucket_mib");
+    note(sync.first_bucket.has_value(), caps_matter && !framework_of(sync.strategy),
+         "first_bucket_mib");
     note(!sync.bucket_cap_list.empty(), caps_matter, "bucket_cap_mib_list");
-    note(sync.views, settings.copies_in, "views");
-    note(sync.fused_copies, settings.copies_in, "fused_copies");
+    const bool copies = settings.copies_in && !framework_of(sync.strategy);
+    note(sync.views, copies, "views");
+    note(sync.fused_copies, copies, "fused_copies");
     note(sync.batched_grad_copy, is_ddp(sync.strategy), "batched_grad_copy");
     note(sync.static_graph, is_ddp(sync.strategy), "static_graph");
     note(sync.compiled, ddp, "compiled");

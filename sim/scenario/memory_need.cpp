@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "sim/program/framework.h"
 #include "sim/sharding/shard_plan.h"
 
 namespace bucketwise {
@@ -303,7 +304,10 @@ MemoryNeed memory_need(const Scenario& scenario) {
         // As large as the gradients, which are as large as what is trained.
         need.optimizer_state =
             *copies *
-            divided(need.gradients, scenario.sync.sharded_optimizer ? scenario.group.ranks : 1);
+            divided(need.gradients, scenario.sync.sharded_optimizer ||
+                                            rule_of(use_of(scenario.sync)).shards_optimizer
+                                        ? scenario.group.ranks
+                                        : 1);
     }
     if (const Device* device = device_of(scenario)) {
         need.device = device->memory;

@@ -13,6 +13,7 @@
 #include "sim/link/assumed_interference.h"
 #include "sim/link/link_topology.h"
 #include "sim/link/overlap_prior.h"
+#include "sim/program/framework.h"
 #include "sim/scenario/memory_need.h"
 #include "sim/scenario/scenario.h"
 #include "sim/scenario/workload_input.h"
@@ -301,7 +302,9 @@ void set_cluster(const Scenario& scenario, StepInput& input) {
     if (input.workload.late_host > 0 && input.link.host_issue == Duration{0} &&
         joins_gpus(input.link)) {
         input.link.host_issue =
-            scaled(is_ddp(scenario.sync.strategy) ? issued_by_reducer : issued_by_hooks,
+            scaled(is_ddp(scenario.sync.strategy) || framework_of(scenario.sync.strategy)
+                       ? issued_by_reducer
+                       : issued_by_hooks,
                    input.workload.late_host);
     }
     assume_interference(device, input);
@@ -370,6 +373,7 @@ StepInput step_input(const Scenario& scenario, Workload workload) {
     if (input.link.assumes_interference && !scenario.sharding) {
         input.spare_memory = memory_need(scenario).spare();
     }
+    input.workload = held_by(std::move(input.workload), scenario.sync);
     return input;
 }
 

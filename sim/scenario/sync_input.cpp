@@ -2,6 +2,7 @@
 
 #include <charconv>
 #include <iterator>
+#include <span>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -13,6 +14,17 @@ namespace {
 
 constexpr std::array<LaunchRule, 3> all_launch_rules{LaunchRule::in_order, LaunchRule::as_filled,
                                                      LaunchRule::after_backward};
+
+// Keys of some frameworks' strategies alone, and keys that a framework's rule replaces. Others that
+// they do not look at have a caveat.
+constexpr std::array framework_keys{"overlap_comm", "cycle_ms"};
+constexpr std::array ddp_rule_keys{"bucket_cap_mib_list",
+                                   "comm_hook",
+                                   "framework",
+                                   "sharded_optimizer",
+                                   "closing",
+                                   "order",
+                                   "launch"};
 
 std::vector<std::string_view> strategy_names() {
     std::vector<std::string_view> known(names_of<Strategy>.begin(), names_of<Strategy>.end());
@@ -46,6 +58,13 @@ JsonType<FrameworkVersion> framework_version() {
         read_framework_version};
 }
 
+JsonType<Duration> cycle_ms() {
+    constexpr NumberRange range{.lowest = 0.01, .highest = 1000};
+    const JsonType<double> number = as::number(range);
+    return {number,
+            [number](const JsonPlace& place) { return duration_from_ms(number.read(place)); }};
+}
+
 // Before PyTorch 2.4 an explicit cap left the first bucket at 1 MiB.
 JsonType<bool> explicit_cap_sets_first() {
     JsonDescription version = as::text();
@@ -67,6 +86,36 @@ void check_compiled(const JsonObject& object, const SyncRequest& sync) {
     }
 }
 
+void refuse_keys(const JsonObject& sync, std::span<const char* const> keys,
+                 std::string_view strategy) {
+    for (const char* key : keys) {
+        use_present(sync, key, [&](const JsonPlace& found) {
+            found.fail("a strategy that has it", std::string(strategy));
+        });
+    }
+}
+
+void check_framework(const JsonObject& object, const SyncRequest& sync) {
+    const auto own = framework_of(sync.strategy);
+    if (own) {
+        const bool horovod = own == Framework::horovod;
+        refuse_keys(object, ddp_rule_keys, name_of(sync.strategy));
+        refuse_keys(object, std::array{horovod ? "overlap_comm" : "cycle_ms"},
+                    name_of(sync.strategy));
+    } else {
+        refuse_keys(object, framework_keys, name_of(sync.strategy));
+    }
+    const auto framework = own              ? own
+                           : sync.framework ? framework_at(*sync.framework)
+                                            : std::nullopt;
+    if (framework && sync.framework_version &&
+        *sync.framework_version < oldest_version(*framework)) {
+        object.at("framework_version")
+            .fail(fmt::format("{} {} or later", name_of(*framework),
+                              version_text(oldest_version(*framework))));
+    }
+}
+
 Json strategy_is(const std::vector<std::string_view>& names, Json then, Json otherwise = {}) {
     Json condition{{"if", {{"properties", {{"strategy", as::names_schema(names)}}}}},
                    {"then", {{"properties", std::move(then)}}}};
@@ -74,13 +123,26 @@ Json strategy_is(const std::vector<std::string_view>& names, Json then, Json oth
     return condition;
 }
 
+// The names of frameworks' strategies, but one.
+std::vector<std::string_view> frameworks_but(Framework left_out) {
+    std::vector<std::string_view> names;
+    for (const Strategy strategy : every<Strategy>) {
+        if (const auto framework = framework_of(strategy); framework && framework != left_out) {
+            names.push_back(name_of(strategy));
+        }
+    }
+    return names;
+}
+
 std::vector<Json> strategy_conditions() {
-    Json replicated_only;
-    for (const char* key :
-         {"bucket_cap_mib", "first_bucket_mib", "bucket_cap_mib_list", "views", "fused_copies",
-          "batched_grad_copy", "static_graph", "compiled", "framework", "framework_version",
-          "comm_hook", "find_unused_parameters", "broadcast_buffers", "batch_norm",
-          "sharded_optimizer", "closing", "order", "launch"}) {
+    Json ddp_rule;
+    for (const char* key : ddp_rule_keys) {
+        ddp_rule[key] = false;
+    }
+    Json replicated_only = ddp_rule;
+    for (const char* key : {"bucket_cap_mib", "first_bucket_mib", "views", "fused_copies",
+                            "batched_grad_copy", "static_graph", "compiled", "framework_version",
+                            "find_unused_parameters", "broadcast_buffers", "batch_norm"}) {
         replicated_only[key] = false;
     }
     const auto sharding = [](ShardedStrategy strategy) {
@@ -88,9 +150,14 @@ std::vector<Json> strategy_conditions() {
     };
     Json zero3 = sharding(ShardedStrategy::zero3);
     zero3["pytorch_version"] = false;
-    return {strategy_is({"fsdp", "hsdp", "zero3"}, replicated_only, {{"sharding", false}}),
-            strategy_is({"zero3"}, zero3), strategy_is({"fsdp"}, sharding(ShardedStrategy::fsdp)),
-            strategy_is({"hsdp"}, sharding(ShardedStrategy::hsdp))};
+    return {
+        strategy_is({"fsdp", "hsdp", "zero3"}, replicated_only, {{"sharding", false}}),
+        strategy_is(frameworks_but(Framework::pytorch_ddp), ddp_rule),
+        strategy_is(frameworks_but(Framework::horovod), Json::object(), {{"overlap_comm", false}}),
+        strategy_is({"horovod"}, Json::object(), {{"cycle_ms", false}}),
+        strategy_is({"zero3"}, zero3),
+        strategy_is({"fsdp"}, sharding(ShardedStrategy::fsdp)),
+        strategy_is({"hsdp"}, sharding(ShardedStrategy::hsdp))};
 }
 
 // The conditions say which of both goes with a strategy.
@@ -110,7 +177,9 @@ std::vector<JsonKey<SyncRequest>> bucket_keys() {
          JsonDescription{as::names_schema(strategy_names()), as::names_text(strategy_names())},
          "required", "how gradients are synchronised: the table above"},
         {"bucket_cap_mib", target(&Sync::bucket_cap, as::cap_mib()), "PyTorch's 25",
-         "the cap. `predict` evaluates every cap that changes the plan and reports this one too"},
+         "the cap. `predict` evaluates every cap that changes the plan and reports this one too. A "
+         "framework's strategy has its own default, and DeepSpeed and Megatron-LM count the "
+         "elements that fit into the cap, in the model's narrowest dtype"},
         {"first_bucket_mib", target(&Sync::first_bucket, as::cap_mib()),
          "decided by strategy and `pytorch_version`",
          "cap of the first bucket of each dtype. With ddp 1 MiB, unless `bucket_cap_mib` is given "
@@ -169,7 +238,15 @@ std::vector<JsonKey<SyncRequest>> other_keys() {
          "([frameworks](../docs/frameworks.md)). Beside PyTorch's, its settings are printed; "
          "nothing else changes"},
         {"framework_version", target(&Sync::framework_version, framework_version()), "the newest",
-         "of the framework, such as \"0.14.3\""},
+         "of the framework, or of the strategy's, such as \"0.14.3\""},
+        {"overlap_comm",
+         target_in<Sync>([](Sync& sync) -> bool& { return sync.options.overlaps; }, as::boolean()),
+         "true",
+         "DeepSpeed's `overlap_comm`, Megatron-LM's `--overlap-grad-reduce` and "
+         "`--overlap-param-gather`"},
+        {"cycle_ms",
+         target_in<Sync>([](Sync& sync) -> Duration& { return sync.options.cycle; }, cycle_ms()),
+         "1", "horovod: `HOROVOD_CYCLE_TIME`, up to 1,000"},
         {"sharding", sharding_description(), "none", "settings of a strategy that shards"}};
 }
 
@@ -194,13 +271,7 @@ SyncRequest read_sync(const JsonPlace& place) {
         sharding->fail("a strategy that shards beside it", std::string(name_of(sync.strategy)));
     }
     sync_table().read(object, sync);
-    const auto framework = sync.framework ? framework_at(*sync.framework) : std::nullopt;
-    if (framework && sync.framework_version &&
-        *sync.framework_version < oldest_version(*framework)) {
-        object.at("framework_version")
-            .fail(fmt::format("{} {} or later", name_of(*framework),
-                              version_text(oldest_version(*framework))));
-    }
+    check_framework(object, sync);
     check_compiled(object, sync);
     return sync;
 }

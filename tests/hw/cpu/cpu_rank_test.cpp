@@ -8,8 +8,7 @@
 #include <vector>
 
 #include "hw/cpu/cpu_rank.h"
-#include "sim/frameworks/framework.h"
-#include "sim/frameworks/framework_step.h"
+#include "sim/plan/strategy.h"
 #include "sim/scenario/scenario.h"
 #include "tests/catch.h"
 #include "tests/contains.h"
@@ -117,36 +116,27 @@ TEST_CASE("gradients of which only the readiness is known are reduced") {
 
 // --- other frameworks ---
 
-ReplayedStep step_of(Framework framework, const Scenario& scenario, Bytes limit) {
-    const StepInput input = replay_input(scenario);
-    const FrameworkUse use{.framework = framework};
-    const FrameworkStep step(input, scenario.sync, use);
-    const FusedPlan fused = step.plan(limit);
-    return {.program = step.program(fused),
-            .sync = settings_of(scenario.sync, input, use, DType::float32),
-            .plan = fused.plan};
-}
-
-TEST_CASE("DeepSpeed's and Horovod's programs leave the exact mean, and gather every parameter") {
-    for (const auto& [framework, limit] : {std::pair(Framework::deepspeed_zero1, Bytes{20'000}),
-                                           std::pair(Framework::deepspeed_zero2, Bytes{20'000}),
-                                           std::pair(Framework::horovod, Bytes{40'000})}) {
-        for (const std::int64_t accumulation : {1, 3}) {
-            Scenario scenario = small_scenario(3);
-            scenario.step.accumulation = accumulation;
-            const ReplayedStep step = step_of(framework, scenario, limit);
-            INFO(name_of(framework) << ", " << accumulation);
-            CHECK(step.plan.buckets.size() >= 2);
-            std::array<std::string, 3> wrong;
-            testing::require_well(on_ranks(3, [&](GlooConnection& connection, int rank) {
-                CpuRank device(scenario, replay_input(scenario).workload, step.sync,
-                               all_of(connection, AllReduceImplementation::library));
-                for (const std::int64_t number : {0, 1}) {
-                    device.run(step, number, Communicate::yes);
-                    wrong.at(static_cast<std::size_t>(rank)) += device.check().wrong;
+TEST_CASE("frameworks' programs leave the exact mean, and gather every parameter") {
+    for (const Strategy strategy : every<Strategy>) {
+        for (const int ranks : {2, 3}) {
+            std::vector<Scenario> scenarios;
+            for (const std::int64_t accumulation : {1, 3}) {
+                for (const std::int64_t cap : {20'000, 80'000, 4'000'000}) {
+                    for (const DType dtype : {DType::float32, DType::bfloat16}) {
+                        Scenario& scenario = scenarios.emplace_back(small_scenario(ranks));
+                        scenario.sync.strategy = strategy;
+                        scenario.sync.bucket_cap = Bytes{cap};
+                        scenario.sync.options.overlaps = cap != 80'000;
+                        scenario.step.accumulation = accumulation;
+                        scenario.step.optimizer = Optimizer::adam;
+                        testing::model_of_test(scenario).dtype = dtype;
+                    }
                 }
-            }));
-            CHECK(wrong == std::array<std::string, 3>{});
+            }
+            if (framework_of(strategy)) {
+                CHECK(ReplayedScenario(scenarios.front()).step.plan.buckets.size() >= 2);
+                replay_and_check(ranks, scenarios);
+            }
         }
     }
 }
@@ -189,8 +179,10 @@ class PretendingCommunicator : public Communicator {
     Fault fault_;
 };
 
-std::string what_is_wrong(PretendingCommunicator::Fault fault) {
-    const ReplayedScenario replayed(small_scenario(1));
+std::string what_is_wrong(PretendingCommunicator::Fault fault, Strategy strategy = Strategy::ddp) {
+    Scenario scenario = small_scenario(1);
+    scenario.sync.strategy = strategy;
+    const ReplayedScenario replayed(scenario);
     PretendingCommunicator communicator(fault);
     CpuRank device(replayed.scenario, replayed.input.workload, replayed.step.sync,
                    CommunicatorsAmong<Communicator>(communicator));
@@ -206,6 +198,19 @@ TEST_CASE("a sum that is not the mean is seen, and named by gradient and element
         const std::string wrong = what_is_wrong(fault);
         CHECK(testing::contains(wrong, "gradient "));
         CHECK(testing::contains(wrong, "expected the mean"));
+    }
+}
+
+TEST_CASE("a sum that is not the mean is seen in the shares and buckets of frameworks") {
+    using Fault = PretendingCommunicator::Fault;
+    for (const Strategy strategy : {Strategy::megatron_lm, Strategy::deepspeed_zero1,
+                                    Strategy::deepspeed_zero2, Strategy::horovod}) {
+        INFO(name_of(strategy));
+        CHECK(what_is_wrong(Fault::none, strategy).empty());
+        for (const Fault fault :
+             {Fault::forgets_a_rank, Fault::shifts_elements, Fault::drops_the_tail}) {
+            CHECK(testing::contains(what_is_wrong(fault, strategy), "expected the mean"));
+        }
     }
 }
 

@@ -59,7 +59,11 @@ void on_devices(const Scenario& scenario, const Act& act) {
 TEST_CASE("every strategy leaves the exact mean on every GPU") {
     for (const int ranks :
          possible_ranks(testing::is_thorough ? std::vector{1, 2, 3, 8} : std::vector{1, 3})) {
-        replay_and_check(ranks, testing::with_every_strategy(ranks));
+        std::vector<Scenario> scenarios = testing::with_every_strategy(ranks);
+        std::erase_if(scenarios, [](const Scenario& scenario) {
+            return is_megatron(use_of(scenario.sync));  // refused
+        });
+        replay_and_check(ranks, scenarios);
     }
 }
 

@@ -5,6 +5,7 @@
 #include "hw/compute/arena.h"
 #include "hw/measure/measurer.h"
 #include "hw/rank/rank_memory.h"
+#include "sim/engine/bucket_planner.h"
 #include "tests/catch.h"
 #include "tests/hw/rank/small_scenario.h"
 
@@ -27,9 +28,10 @@ TEST_CASE("a hook casts what is wider than 16 bits, and nothing else changes its
 
 // How often each gradient of the first bucket is divided on its way.
 std::vector<int> divisions(const Scenario& scenario) {
-    const ReplayedStep step = replayed_step(scenario, replay_input(scenario), {});
+    const ReplayedStep step = replayed_step(scenario, replay_input(scenario), {}, plan_of);
     const Bucket& bucket = step.plan.buckets.front();
-    const int collectives = step.program.collectives.front().averages ? 1 : 0;
+    const Collective& collective = step.program.collectives.front();
+    const int collectives = collective.averages || collective.before.how == Copying::averaging;
     std::vector<int> of_gradient(bucket.gradients.size(), collectives);
     for (const Instruction& instruction : step.program.instructions) {
         if (instruction.copy.how != Copying::averaging) {
@@ -71,7 +73,7 @@ TEST_CASE("a collective moves buffers, the map of unused parameters, or a bucket
     scenario.sync.comm_hook = CommHook::bf16;
     scenario.sync.find_unused_parameters = true;
     const StepInput input = replay_input(scenario);
-    const ReplayedStep step = replayed_step(scenario, input, {});
+    const ReplayedStep step = replayed_step(scenario, input, {}, plan_of);
     TensorSource source{.make = shared_block};
     const RankMemory memory(scenario, input.workload, step.sync, rank_place(scenario, 0, 2),
                             source);

@@ -10,6 +10,7 @@
 
 #include "hw/measure/measurer.h"
 #include "hw/rank/rank_device.h"
+#include "sim/engine/bucket_planner.h"
 #include "sim/program/program.h"
 #include "sim/scenario/scenario.h"
 #include "tests/catch.h"
@@ -22,7 +23,7 @@ struct ReplayedScenario {
     explicit ReplayedScenario(Scenario replayed)
         : scenario(std::move(replayed)),
           input(replay_input(scenario)),
-          step(replayed_step(scenario, input, scenario.sync.bucket_cap)) {}
+          step(replayed_step(scenario, input, scenario.sync.bucket_cap, plan_of)) {}
 
     Scenario scenario;
     StepInput input;

@@ -1,6 +1,6 @@
 // Frameworks' bucket rules against buckets and steps worked out by hand, and against naive
 // simulations that share no code with them.
-#include "sim/frameworks/framework.h"
+#include "sim/program/framework.h"
 
 #include <algorithm>
 #include <functional>

@@ -1,10 +1,10 @@
 // Frameworks: the rule by which each groups gradients into buckets, the moment at which a bucket
 // goes out, and the rest of the framework's work on it.
 //
-// A framework is a few values (FrameworkRule), each a rule of sim/plan/plan.h or a field of
-// FrameworkSync. Only Horovod has a planner of its own (fuse_in_cycles): its background thread
-// decides both the contents of a bucket and its moment. docs/frameworks.md says how each rule was
-// checked.
+// A framework is a few values: a preset of sim/plan/strategy.h, and here a FrameworkRule with
+// fields of FrameworkSync. Only Horovod has a planner of its own (fuse_in_cycles): its background
+// thread decides both the contents of a bucket and its moment. docs/frameworks.md says how each
+// rule was checked.
 #pragma once
 
 #include <cstdint>
@@ -28,9 +28,6 @@ struct FrameworkRule {
     FrameworkVersion newest;  // the newest version whose source was read
     std::string_view key;     // the framework's own name of the setting
     SettingUnit unit = SettingUnit::mib;
-    Closing closing = Closing::overshoot;
-    Order order = Order::readiness;
-    LaunchRule launch = LaunchRule::in_order;
     // The default, in elements or bytes as the rule counts, and its least value per rank.
     Bytes default_limit;
     Bytes default_limit_per_rank{0};
@@ -43,59 +40,33 @@ struct FrameworkRule {
     std::string_view assumes;  // the simulated behaviour, for the user
 };
 
-// How a framework is used.
-struct FrameworkUse {
-    Framework framework = Framework::pytorch_ddp;
-    std::optional<FrameworkVersion> version = {};  // none: the newest
-    // DeepSpeed's overlap_comm, Megatron-LM's --overlap-grad-reduce.
-    bool overlaps = true;
-    // Megatron-LM's --overlap-param-gather, --ddp-average-in-collective, --grad-reduce-in-bf16,
-    // --check-for-nan-in-loss-and-grad and --ddp-pad-buckets-for-high-nccl-busbw.
-    bool gathers_in_forward = true;
-    bool averages_in_collective = false;
-    bool reduces_in_bfloat16 = false;
-    bool checks_gradients = true;
-    bool pads_for_bandwidth = false;
-    // DeepSpeed's communication_data_type, reduce_scatter and contiguous_gradients.
-    std::optional<DType> reduced_as = {};
-    bool reduce_scatter = true;
-    bool contiguous_gradients = true;
-    bool operator==(const FrameworkUse&) const = default;
-};
-
 const FrameworkRule& rule_of(const FrameworkUse& use);
-
-constexpr bool is_megatron(const FrameworkUse& use) {
-    return use.framework == Framework::megatron_lm ||
-           use.framework == Framework::megatron_distributed_optimizer;
-}
-constexpr bool is_deepspeed(const FrameworkUse& use) {
-    return use.framework == Framework::deepspeed_zero1 ||
-           use.framework == Framework::deepspeed_zero2;
-}
 
 // Each framework with the advised options, in its newest version.
 std::vector<FrameworkUse> every_framework();
 
 Bytes default_limit(const FrameworkUse& use, std::int64_t ranks);
 
-// The step's workload and optimizer in this framework: DeepSpeed holds all gradients in one dtype,
-// and a sharded optimizer takes its share of the time.
-StepInput input_of(StepInput input, const FrameworkUse& use);
+// The workload as the strategy's framework holds it: DeepSpeed has all gradients in one dtype.
+Workload held_by(Workload workload, const SyncRequest& request);
 
-// How the framework synchronises, but for the limits of buckets. `parameters`: their dtype.
-SyncSettings settings_of(const SyncRequest& request, const StepInput& input,
-                         const FrameworkUse& use, DType parameters);
+// How a step of any strategy synchronises. `parameters`: their dtype; none: the narrowest.
+SyncSettings settings_for(const SyncRequest& request, const StepInput& input,
+                          std::optional<DType> parameters = {});
+
+// For ranks that replay the step: they cast back where they compute.
+SyncSettings settings_of_replay(const SyncRequest& request, const StepInput& input);
+
+// Bytes of a cap for each unit of the framework's own setting. An element counts as the narrowest
+// dtype of the workload, whatever it is reduced as.
+std::int64_t cap_bytes_of_limit(const FrameworkUse& use, const Workload& workload);
 
 DType narrowest_of(const std::vector<Gradient>& gradients);
 
 // The length of DeepSpeed's flat parameters: a multiple of two elements for each rank.
-std::int64_t flat_elements(const StepInput& input);
+std::int64_t flat_elements(const std::vector<Gradient>& gradients, std::int64_t ranks);
 
 // --- Horovod ---
-
-// HOROVOD_CYCLE_TIME.
-constexpr Duration default_cycle = std::chrono::milliseconds{1};
 
 struct GradientMoments {
     Duration enqueued{0};  // handed over by the host's hook, which runs ahead of a GPU

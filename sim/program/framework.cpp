@@ -1,4 +1,4 @@
-#include "sim/frameworks/framework.h"
+#include "sim/program/framework.h"
 
 #include <algorithm>
 #include <array>
@@ -33,8 +33,6 @@ constexpr FrameworkRule megatron_rule{
     .newest = {0, 19, 0},
     .key = "ddp_bucket_size",
     .unit = SettingUnit::elements,
-    .order = Order::reverse,
-    .launch = LaunchRule::as_filled,
     .default_limit = {40'000'000},
     .default_limit_per_rank = {1'000'000},
     .sync = {.adds_into_bucket = true, .checks_at_launch = true, .scales_at_launch = true},
@@ -75,10 +73,11 @@ constexpr FrameworkRule zero1_rule{
     .newest = {0, 19, 8},
     .key = "reduce_bucket_size",
     .unit = SettingUnit::elements,
-    .closing = Closing::strict,
-    .launch = LaunchRule::next_gradient,
     .default_limit = {500'000'000},
-    .sync = {.passes = {1, 1}, .wait = ComputingWaits::for_others, .host_waits = true},
+    .sync = {.passes = {1, 1},
+             .copies = StreamCopies::share,
+             .wait = ComputingWaits::for_others,
+             .host_waits = true},
     .shards_optimizer = true,
     .typed = R"("stage": 1, "overlap_comm": true, "reduce_bucket_size": {})",
     .assumes =
@@ -103,10 +102,8 @@ constexpr FrameworkRule horovod_rule{
     .newest = {0, 28, 1},
     .key = "HOROVOD_FUSION_THRESHOLD",
     .unit = SettingUnit::bytes,
-    .closing = Closing::strict,
-    .launch = LaunchRule::cycle,
     .default_limit = {128 * bytes_per_mib},
-    .sync = {.passes = {0, 2}, .host_waits = true},
+    .sync = {.passes = {0, 2}, .copies = StreamCopies::fusion, .host_waits = true},
     .typed = "HOROVOD_FUSION_THRESHOLD={} HOROVOD_CYCLE_TIME={}",
     .assumes =
         "cycles count from the step's beginning, and agreeing on what is ready is free; "
@@ -126,11 +123,13 @@ FrameworkSync sync_of(const StepInput& input, const FrameworkUse& use, DType par
         std::ranges::find(gradients, DType::bfloat16, &Gradient::dtype) != gradients.end()) {
         sync.reduced_as = DType::float32;
     }
+    sync.cycle = use.cycle;
+    sync.updating_ranks = rule.shards_optimizer ? input.group.ranks : 1;
     if (is_megatron(use)) {
+        sync.gathers_buckets = use.framework == Framework::megatron_distributed_optimizer;
         sync.checks_at_launch = use.checks_gradients;
         sync.scales_at_launch = !use.averages_in_collective;
-        sync.gathers_in_forward = use.framework == Framework::megatron_distributed_optimizer &&
-                                  use.overlaps && use.gathers_in_forward;
+        sync.gathers_in_forward = sync.gathers_buckets && use.overlaps && use.gathers_in_forward;
         sync.wait = use.overlaps ? sync.wait : ComputingWaits::at_once;
     }
     if (is_deepspeed(use)) {
@@ -142,7 +141,7 @@ FrameworkSync sync_of(const StepInput& input, const FrameworkUse& use, DType par
             sync.host_waits = false;
         }
         if (!gradients.empty()) {
-            sync.gathers = {flat_elements(input) * element_size(parameters)};
+            sync.gathers = {flat_elements(gradients, input.group.ranks) * element_size(parameters)};
         }
     }
     return sync;
@@ -187,6 +186,7 @@ Bucket fuse_one(const std::vector<Gradient>& gradients, std::deque<std::int32_t>
         left.pop_front();
     }
     left.insert(left.begin(), passed.begin(), passed.end());
+    bucket.in_place = bucket.gradients.size() == 1;
     return bucket;
 }
 
@@ -223,68 +223,72 @@ DType narrowest_of(const std::vector<Gradient>& gradients) {
     return narrowest == gradients.end() ? DType::float32 : narrowest->dtype;
 }
 
-std::int64_t flat_elements(const StepInput& input) {
-    const std::int64_t unit = 2 * input.group.ranks;
+std::int64_t flat_elements(const std::vector<Gradient>& gradients, std::int64_t ranks) {
+    const std::int64_t unit = 2 * ranks;
     std::int64_t elements = 0;
-    for (const Gradient& gradient : input.workload.gradients) {
+    for (const Gradient& gradient : gradients) {
         elements += gradient.numel;
     }
     return (elements + unit - 1) / unit * unit;
 }
 
-StepInput input_of(StepInput input, const FrameworkUse& use) {
+Workload held_by(Workload workload, const SyncRequest& request) {
+    const FrameworkUse use = use_of(request);
     if (is_deepspeed(use)) {
         // The whole model is cast to one dtype: the narrowest of a workload with several.
-        const DType held = narrowest_of(input.workload.gradients);
-        for (Gradient& gradient : input.workload.gradients) {
+        const DType held = narrowest_of(workload.gradients);
+        for (Gradient& gradient : workload.gradients) {
             gradient.dtype = use.reduced_as.value_or(held);
         }
     }
-    if (rule_of(use).shards_optimizer) {
-        input.step.optimizer /= input.group.ranks;
-        for (TimedOperation& operation : input.step.optimizer_operations) {
-            operation.device /= input.group.ranks;
-        }
-    }
-    return input;
+    return workload;
 }
 
-SyncSettings settings_of(const SyncRequest& request, const StepInput& input,
-                         const FrameworkUse& use, DType parameters) {
-    const FrameworkRule& rule = rule_of(use);
+std::int64_t cap_bytes_of_limit(const FrameworkUse& use, const Workload& workload) {
+    return rule_of(use).unit == SettingUnit::elements
+               ? element_size(narrowest_of(workload.gradients)).count
+               : 1;
+}
+
+SyncSettings settings_for(const SyncRequest& request, const StepInput& input,
+                          std::optional<DType> parameters) {
     SyncSettings sync = settings_for(request);
-    if (rule.unit == SettingUnit::mib) {
+    if (!framework_of(request.strategy)) {
         return sync;
     }
-    sync.policy = {.closing = rule.closing,
-                   .order = rule.order,
-                   .launch = rule.launch,
-                   .limits = {},
-                   .limits_count_elements = rule.unit == SettingUnit::elements};
+    const FrameworkUse use = use_of(request);
+    PlanPolicy& policy = sync.policy;
+    policy.limits_count_elements = rule_of(use).unit == SettingUnit::elements;
+    policy.cap_bytes_of_limit = cap_bytes_of_limit(use, input.workload);
+    const std::optional<Bytes> named = request.bucket_cap.named();
+    policy.limits = {
+        .first = {},
+        .cap = named ? Bytes{std::max<std::int64_t>(named->count / policy.cap_bytes_of_limit, 1)}
+                     : default_limit(use, input.group.ranks),
+        .list = {}};
+    policy.dtype_after_dtype = is_megatron(use);
+    policy.large_in_place = is_deepspeed(use);
+    if (is_deepspeed(use) && use.reduce_scatter && use.contiguous_gradients) {
+        policy.large_cut_every = std::max<std::int64_t>(
+            flat_elements(input.workload.gradients, input.group.ranks) / input.group.ranks, 1);
+    }
     if (use.framework == Framework::megatron_distributed_optimizer) {
         constexpr std::int64_t gradient_elements = 64;  // 128 bytes of 16-bit parameters
         constexpr std::int64_t bucket_elements = 128;
         constexpr std::int64_t for_bandwidth = 1 << 16;
-        sync.policy.gradient_alignment = gradient_elements;
-        sync.policy.bucket_alignment =
+        policy.gradient_alignment = gradient_elements;
+        policy.bucket_alignment =
             std::lcm(input.group.ranks, use.pads_for_bandwidth ? for_bandwidth : bucket_elements);
     }
-    if (is_megatron(use) && !use.overlaps) {
-        sync.policy.closing = Closing::single;
-        sync.policy.launch = LaunchRule::after_backward;
-    }
-    if (use.framework == Framework::deepspeed_zero1 && !use.overlaps) {
-        sync.policy.order = Order::forward;  // reduce_gradients(), after backward
-        sync.policy.launch = LaunchRule::after_backward;
-    }
-    sync.copies_in = rule.launch != LaunchRule::cycle;  // Horovod copies on its own stream
-    sync.copies_back = sync.copies_at_launch = false;
-    sync.fused_copies = sync.batched_copies = false;
-    sync.comm_hook = CommHook::none;
-    sync.broadcasts_buffers = false;
-    sync.reduces_unused_map = false;
-    sync.framework = sync_of(input, use, parameters);
+    sync.framework =
+        sync_of(input, use, parameters.value_or(narrowest_of(input.workload.gradients)));
     return sync;
+}
+
+SyncSettings settings_of_replay(const SyncRequest& request, const StepInput& input) {
+    SyncSettings settings = settings_for(request, input);
+    settings.casts_back_beside = false;
+    return settings;
 }
 
 Bytes horovod_threshold(Bytes typed, std::int64_t ranks_per_node) {
