@@ -65,7 +65,7 @@ AdvisedPrediction predict_with_progress(const Scenario& scenario, const StepInpu
     advised.prediction = predict_any(scenario, input, caps, [&](double done) { line(done); });
     advised.ends = preset_ends(scenario, input, advised.prediction);
     if (!scenario.sharding || !advised.prediction.best_fits) {
-        Misfit misfit = misfit_of(scenario);
+        Misfit misfit = misfit_of(scenario, [&](double done) { line(done); });
         advised.prediction.misfit = std::move(misfit.text);
         advised.knobs = std::move(misfit.knobs);
     }

@@ -2,8 +2,8 @@
 // the change of the simulated step is that part's share of the error.
 #pragma once
 
-#include <cstdint>
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <string_view>

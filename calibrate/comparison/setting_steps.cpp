@@ -27,8 +27,9 @@ Evaluation SettingSteps::evaluate(const MeasuredSetting& measured) {
 }
 
 Setting SettingSteps::setting(const MeasuredSetting& measured) const {
-    return of_caps_ ? Setting(settings_of_replay(with_cap(scenario_.sync, measured.asked_cap()), input_))
-                    : Setting(measured.sharding.value());
+    return of_caps_
+               ? Setting(settings_of_replay(with_cap(scenario_.sync, measured.asked_cap()), input_))
+               : Setting(measured.sharding.value());
 }
 
 Program SettingSteps::program(const MeasuredSetting& measured) const {

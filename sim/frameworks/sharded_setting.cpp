@@ -273,7 +273,7 @@ ShardedSetting recompute_in_pytorch(const Recompute& recompute, const Workload& 
                                                            : std::to_string(chosen))
                 : fmt::format("range({}, {}, {})", recompute.every - 1 - before % recompute.every,
                               chosen, recompute.every);
-        if (chosen > 0) {
+        if (chosen > recompute.every - 1 - before % recompute.every) {
             setting.lines.push_back(fmt::format("for i in {}:", which));
             setting.lines.push_back(
                 fmt::format("    {0}[i] = checkpoint_wrapper({0}[i]{1})", list, arguments));
@@ -282,8 +282,8 @@ ShardedSetting recompute_in_pytorch(const Recompute& recompute, const Workload& 
     }
     if (keeps_operators) {
         setting.note =
-            "keep_operators is create_selective_checkpoint_contexts with a policy that keeps "
-            "attention and every other product, as torchtitan's";
+            "keep_operators is functools.partial(create_selective_checkpoint_contexts, policy); "
+            "the policy keeps attention and every other mm, or addmm of layers with a bias";
     }
     return setting;
 }
@@ -306,43 +306,52 @@ ShardedSetting recompute_in_torchtitan(const Recompute& recompute) {
     return setting;
 }
 
-}  // namespace
+// Of a model of Transformers'.
+constexpr const char* enable_checkpointing =
+    "model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={\"use_reentrant\": False})";
 
-std::vector<ShardedSetting> recompute_settings(const Recompute& recompute,
-                                               const Workload& workload) {
-    std::vector<ShardedSetting> settings{recompute_in_pytorch(recompute, workload)};
-    const bool keeps_operators = recompute.keeps == CheckpointKeeps::operators;
-    if (!recompute.reentrant && !recompute.blocks && (!keeps_operators || recompute.every == 1)) {
-        settings.push_back(recompute_in_torchtitan(recompute));
+// The lines at a place; empty: it cannot say so.
+ShardedSetting recompute_at(const std::string& place, const Recompute& recompute,
+                            const Workload& workload) {
+    const bool is_full = recompute == Recompute{};
+    const bool has_mode = !recompute.reentrant && !recompute.blocks &&
+                          (recompute.keeps == CheckpointKeeps::inputs || recompute.every == 1);
+    if (place == "PyTorch") {
+        return recompute_in_pytorch(recompute, workload);
     }
-    if (is_all_blocks(recompute) && !keeps_operators) {
-        settings.push_back(
-            {"Accelerate", {"fsdp_config:", "  fsdp_activation_checkpointing: true"}});
-        settings.push_back(
-            {"Transformers", {"TrainingArguments(gradient_checkpointing=True, ...)"}});
-        settings.push_back(
-            {"Lightning",
-             {"FSDPStrategy(activation_checkpointing_policy={the class of a block})"}});
+    if (place == "torchtitan" && has_mode) {
+        return recompute_in_torchtitan(recompute);
     }
-    return settings;
+    if (place == "Accelerate" && is_full) {
+        return {place, {"fsdp_config:", "  fsdp_activation_checkpointing: true"}};
+    }
+    if ((place == "Transformers" || place == "DeepSpeed") && is_full) {
+        return {place, {enable_checkpointing}, "of a model of Transformers"};
+    }
+    return {};
 }
 
-std::vector<ShardedSetting> joined_settings(std::vector<ShardedSetting> first,
-                                            const std::vector<ShardedSetting>& then) {
-    for (const ShardedSetting& setting : then) {
-        const auto known = std::ranges::find(first, setting.place, &ShardedSetting::place);
-        if (known == first.end()) {
-            first.push_back(setting);
+}  // namespace
+
+std::vector<ShardedSetting> recompute_settings(const Recompute& recompute, const Workload& workload,
+                                               const std::vector<ShardedSetting>& sharding) {
+    std::vector<ShardedSetting> settings;
+    const std::vector<ShardedSetting> alone{{"PyTorch", {}}, {"Transformers", {}}};
+    for (const ShardedSetting& then : sharding.empty() ? alone : sharding) {
+        ShardedSetting setting = recompute_at(then.place, recompute, workload);
+        if (setting.lines.empty()) {
             continue;
         }
-        for (const std::string& line : setting.lines) {
-            if (line != known->lines.front() || !line.ends_with(':')) {  // a heading of YAML, twice
-                known->lines.push_back(line);
+        for (const std::string& line : then.lines) {
+            const bool is_same_section = line == setting.lines.front() && line.ends_with(':');
+            if (!is_same_section) {
+                setting.lines.push_back(line);
             }
         }
-        known->note += (known->note.empty() || setting.note.empty() ? "" : "; ") + setting.note;
+        setting.note += (setting.note.empty() || then.note.empty() ? "" : "; ") + then.note;
+        settings.push_back(std::move(setting));
     }
-    return first;
+    return settings;
 }
 
 std::vector<ShardedSetting> sharded_settings(const ShardedInput& input) {

@@ -16,14 +16,11 @@ struct ShardedSetting {
     bool operator==(const ShardedSetting&) const = default;
 };
 
-// Activation checkpointing of the blocks of a model whose parameters the workload has, to be typed
-// before anything shards the model. Places that cannot express it are left out.
-std::vector<ShardedSetting> recompute_settings(const Recompute& recompute,
-                                               const Workload& workload);
-
-// Both by place: the lines of `first` stand before those of `then`.
-std::vector<ShardedSetting> joined_settings(std::vector<ShardedSetting> first,
-                                            const std::vector<ShardedSetting>& then);
+// Activation checkpointing of the blocks of a model whose parameters the workload has, and the
+// sharding, if any, in the order in which both are typed. A place that cannot express both is left
+// out.
+std::vector<ShardedSetting> recompute_settings(const Recompute& recompute, const Workload& workload,
+                                               const std::vector<ShardedSetting>& sharding);
 
 // For `input`'s request. A place that cannot express its groups is left out.
 std::vector<ShardedSetting> sharded_settings(const ShardedInput& input);

@@ -181,7 +181,8 @@ std::vector<LeverCandidate> lever_candidates(const Scenario& scenario) {
          double_micro_batch});
     candidates.push_back({{LeverKind::sync_each_step, "false"},
                           [](Scenario& s) { return std::exchange(s.step.sync_each_step, false); }});
-    if (model != nullptr && model->recompute && has_prior_computing(scenario)) {
+    if (model != nullptr && model->recompute && !model->forward &&
+        model->forward_operations.empty()) {
         candidates.push_back(with_less_recomputed(*model->recompute));
     }
     return candidates;

@@ -23,16 +23,38 @@ KnobSetting own_setting(const Scenario& scenario) {
 
 // --- candidates ---
 
-std::vector<std::optional<Recompute>> recomputes_to_try(const Scenario& scenario) {
+// Whether another batch, or another backward, can be reckoned: no time of either was measured.
+bool is_reckoned(const Scenario& scenario) {
+    const ModelWorkload& workload = model_workload(scenario);
+    return !workload.forward && workload.forward_operations.empty();
+}
+
+bool has_batch_norm(const Model& model) {
+    return std::ranges::any_of(model.operations, [](const Operation& operation) {
+        return operation.batch_norm_channels > 0;
+    });
+}
+
+// A search of all knobs with this many operations would take minutes.
+bool is_long(const Model& model) {
+    constexpr std::size_t most_operations = 5'000;
+    return model.operations.size() > most_operations;
+}
+
+// Without BatchNorm, whose running statistics recomputing would update twice.
+std::vector<std::optional<Recompute>> recomputes_to_try(const Scenario& scenario,
+                                                        const Model& model) {
     const ModelWorkload& workload = model_workload(scenario);
     std::vector<std::optional<Recompute>> tried{workload.recompute};
-    if (!has_prior_computing(scenario) || scenario.sync.batch_norm != BatchNormSync::local ||
-        count_of_blocks(model_of(workload)) == 0) {
+    if (!is_reckoned(scenario) || has_batch_norm(model) || count_of_blocks(model) == 0) {
         return tried;
     }
-    for (const std::optional<Recompute>& other :
-         {std::optional<Recompute>{}, std::optional(Recompute{.keeps = CheckpointKeeps::operators}),
-          std::optional(Recompute{.every = 2}), std::optional(Recompute{})}) {
+    std::vector<std::optional<Recompute>> others{std::nullopt, Recompute{}};
+    if (!is_long(model)) {
+        others.insert(others.end(),
+                      {Recompute{.keeps = CheckpointKeeps::operators}, Recompute{.every = 2}});
+    }
+    for (const std::optional<Recompute>& other : others) {
         if (std::ranges::find(tried, other) == tried.end()) {
             tried.push_back(other);
         }
@@ -40,14 +62,17 @@ std::vector<std::optional<Recompute>> recomputes_to_try(const Scenario& scenario
     return tried;
 }
 
-// Ways to cut a rank's samples of a step into equal micro-steps; of many, by factors of two.
-std::vector<std::pair<std::int64_t, std::int64_t>> micro_batches_to_try(const Scenario& scenario) {
+// Ways to cut a rank's samples of a step into equal micro-steps, by factors of two. They would
+// change BatchNorm's statistics.
+std::vector<std::pair<std::int64_t, std::int64_t>> micro_batches_to_try(const Scenario& scenario,
+                                                                        const Model& model) {
     constexpr std::int64_t most_micro_steps = 64;
+    const bool may_vary = is_reckoned(scenario) && !has_batch_norm(model) && !is_long(model);
     const KnobSetting own = own_setting(scenario);
     std::vector<std::pair<std::int64_t, std::int64_t>> tried{{own.micro_batch, own.micro_steps}};
     const std::int64_t samples = own.micro_batch * own.micro_steps;
     for (std::int64_t steps = 1; steps <= std::min(samples, most_micro_steps); steps *= 2) {
-        if (has_prior_computing(scenario) && samples % steps == 0 && steps != own.micro_steps) {
+        if (may_vary && samples % steps == 0 && steps != own.micro_steps) {
             tried.emplace_back(samples / steps, steps);
         }
     }
@@ -114,24 +139,6 @@ std::vector<KnobSetting> refinements_of(const KnobSetting& setting, bool host_is
 
 // --- rows ---
 
-std::optional<KnobRow> row_of(const Scenario& scenario, const KnobSetting& setting) {
-    try {
-        const Scenario other = with_knobs(scenario, setting);
-        if (other.sharding) {
-            const Evaluation row = evaluate_sharded(other, sharded_input(other));
-            return KnobRow{setting, row.step(), *row.memory};
-        }
-        const StepInput input = step_input(other);
-        const Evaluation row = Evaluator(input, other.sync).evaluate(other.sync.bucket_cap);
-        return KnobRow{setting, row.step(), memory_need(other)};
-    } catch (const InputError& error) {
-        if (setting == own_setting(scenario)) {
-            throw;
-        }
-        return std::nullopt;  // cannot be sharded so, or lasts too long
-    }
-}
-
 void keep_frontier(std::vector<KnobRow>& rows) {
     constexpr double noticeably = 0.999;
     std::ranges::stable_sort(
@@ -150,11 +157,14 @@ void keep_frontier(std::vector<KnobRow>& rows) {
 class Search {
   public:
     Search(const Scenario& scenario, const Progress& progress)
-        : scenario_(scenario), progress_(progress) {}
+        : scenario_(scenario), own_(own_setting(scenario)), progress_(progress) {}
 
     void evaluate(const std::vector<KnobSetting>& settings, double from, double to) {
         for (std::size_t i = 0; i < settings.size(); ++i) {
-            if (auto row = row_of(scenario_, settings[i])) {
+            if (auto row = row_of(settings[i])) {
+                if (settings[i] == own_) {
+                    found_.own = *row;
+                }
                 if (found_.tried == 0 || row->memory.most() < found_.smallest.memory.most()) {
                     found_.smallest = *row;
                 }
@@ -184,8 +194,41 @@ class Search {
     }
 
   private:
+    // None: the step cannot be sharded so, or lasts too long.
+    std::optional<KnobRow> row_of(const KnobSetting& setting) {
+        try {
+            const Scenario other = with_knobs(scenario_, setting);
+            if (other.sharding) {
+                const ShardedInput input = sharded_input(other, workload_of(other));
+                const Evaluation row = evaluate_sharded(other, input);
+                return KnobRow{setting, row.step(), *row.memory};
+            }
+            const StepInput input = step_input(other, workload_of(other));
+            const Evaluation row = Evaluator(input, other.sync).evaluate(other.sync.bucket_cap);
+            return KnobRow{setting, row.step(), memory_need(other)};
+        } catch (const InputError&) {
+            if (setting == own_) {
+                throw;
+            }
+            return std::nullopt;
+        }
+    }
+
+    // Neighbouring settings compute the same and differ in how they communicate.
+    const Workload& workload_of(const Scenario& other) {
+        const auto& model = std::get<ModelWorkload>(other.workload);
+        if (!computed_ || computed_->first != model) {
+            Scenario alone = other;
+            alone.sharding.reset();
+            computed_.emplace(model, step_input(alone).workload);
+        }
+        return computed_->second;
+    }
+
     const Scenario& scenario_;
+    KnobSetting own_;
     const Progress& progress_;
+    std::optional<std::pair<ModelWorkload, Workload>> computed_;
     std::vector<KnobRow> rows_;
     KnobSearch found_;
 };
@@ -218,12 +261,13 @@ Scenario with_knobs(const Scenario& scenario, const KnobSetting& setting) {
 KnobSearch search_knobs(const Scenario& scenario, const Progress& progress) {
     invariant(has_knobs(scenario), "a model on a device");
     constexpr double coarse_share = 0.6;
+    const Model model = model_of(model_workload(scenario));
     const KnobSetting own = own_setting(scenario);
     Search search(scenario, progress);
     std::vector<KnobSetting> settings{own};
-    for (const auto& sharding : shardings_to_try(scenario)) {
-        for (const auto& recompute : recomputes_to_try(scenario)) {
-            for (const auto& [micro_batch, micro_steps] : micro_batches_to_try(scenario)) {
+    for (const auto& recompute : recomputes_to_try(scenario, model)) {
+        for (const auto& [micro_batch, micro_steps] : micro_batches_to_try(scenario, model)) {
+            for (const auto& sharding : shardings_to_try(scenario)) {
                 const KnobSetting setting{recompute, micro_batch, micro_steps, sharding};
                 if (setting != own) {
                     settings.push_back(setting);
@@ -232,17 +276,25 @@ KnobSearch search_knobs(const Scenario& scenario, const Progress& progress) {
         }
     }
     search.evaluate(settings, 0, coarse_share);
-    std::vector<KnobSetting> refined;
-    for (const KnobRow& row : search.frontier()) {
-        std::ranges::copy(refinements_of(row.setting, step_input(scenario).workload.host_is_device),
-                          std::back_inserter(refined));
+    if (!is_long(model)) {
+        const bool host_is_device = device_of(scenario)->host_is_device;
+        std::vector<KnobSetting> refined;
+        for (const KnobRow& row : search.frontier()) {
+            std::ranges::copy(refinements_of(row.setting, host_is_device),
+                              std::back_inserter(refined));
+        }
+        search.evaluate(refined, coarse_share, 1);
     }
-    search.evaluate(refined, coarse_share, 1);
     KnobSearch found = std::move(search).result();
-    found.own = *row_of(scenario, own);
-    if (!has_prior_computing(scenario)) {
+    if (!is_reckoned(scenario)) {
         found.notes.emplace_back(
-            "computing was measured: recomputing and micro-batches stay as they are");
+            "computing was measured, so neither recomputing nor micro-batches are varied");
+    } else if (has_batch_norm(model)) {
+        found.notes.emplace_back(
+            "the model has BatchNorm, so neither recomputing nor micro-batches are varied");
+    } else if (is_long(model)) {
+        found.notes.emplace_back(
+            "more than 5,000 operations: only recomputing of all blocks and sharding are varied");
     }
     return found;
 }

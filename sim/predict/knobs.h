@@ -47,8 +47,8 @@ struct KnobSearch {
     std::vector<std::string> notes = {};
 };
 
-// Whether the scenario has such knobs: a model on a device with memory. Where computing was
-// measured, recomputing and micro-batches stay the scenario's own.
+// Whether the scenario has such knobs: a model on a device. Where computing was measured, or the
+// model has BatchNorm, recomputing and micro-batches stay the scenario's own.
 bool has_knobs(const Scenario& scenario);
 
 // The scenario with another setting of its knobs. Throws InputError for `/sync/sharding` where it

@@ -17,6 +17,11 @@
 namespace bucketwise {
 namespace {
 
+bool reduces_once(const KnobSetting& setting) {
+    return setting.micro_steps > 1 && setting.sharding &&
+           setting.sharding->gradient_sync == MicroSteps::last;
+}
+
 const ModelWorkload& model_of_knobs(const Scenario& scenario) {
     return std::get<ModelWorkload>(scenario.workload);
 }
@@ -54,15 +59,28 @@ std::vector<std::size_t> shown_knobs(const KnobSearch& search) {
     return shown;
 }
 
+std::string notes_text(const KnobSearch& search) {
+    std::string text;
+    for (const std::string& note : search.notes) {
+        text += fmt::format("  Note: {}.\n", note);
+    }
+    return text;
+}
+
+std::string sharding_cell(const KnobSetting& setting) {
+    return !setting.sharding
+               ? ""
+               : setting_label(*setting.sharding) + (reduces_once(setting) ? ", reduced once" : "");
+}
+
 std::string frontier_table(const Scenario& scenario, const KnobSearch& search) {
     const MemoryUnit unit = unit_for(search.frontier.back().memory.most());
     std::vector<std::vector<std::string>> cells;
     for (const std::size_t i : shown_knobs(search)) {
         const KnobRow& row = search.frontier[i];
-        const auto& sharding = row.setting.sharding;
         cells.push_back({recompute_text(row.setting.recompute), micro_batch_cell(row.setting),
                          std::string(knob_strategy(scenario, row.setting)),
-                         sharding ? setting_label(*sharding) : "", three_digits(to_ms(row.step)),
+                         sharding_cell(row.setting), three_digits(to_ms(row.step)),
                          unit.number(row.memory.most()),
                          marks_text({{i == search.fastest, "fastest"},
                                      {i == search.least_memory, "least within 1 %"},
@@ -109,7 +127,8 @@ std::string recompute_text(const std::optional<Recompute>& recompute) {
 std::string knob_setting_text(const Scenario& scenario, const KnobSetting& setting) {
     std::string text(knob_strategy(scenario, setting));
     if (setting.sharding) {
-        text += " with " + setting_text(*setting.sharding);
+        text += " with " + setting_text(*setting.sharding) +
+                (reduces_once(setting) ? ", reduced in the last micro-step" : "");
     }
     text += setting.recompute ? fmt::format(", recompute {}", recompute_text(setting.recompute))
                               : ", nothing recomputed";
@@ -120,20 +139,22 @@ std::vector<ShardedSetting> knob_settings(const Scenario& scenario, const KnobSe
     const Scenario other = with_knobs(scenario, setting);
     std::vector<ShardedSetting> settings;
     if (other.sharding) {
-        const ShardedInput input = sharded_input(other);
-        settings = sharded_settings(input);
-        if (setting.recompute) {
-            settings = joined_settings(recompute_settings(*setting.recompute, input.step.workload),
-                                       settings);
-        }
-    } else if (setting.recompute) {
-        settings = recompute_settings(*setting.recompute, step_input(other).workload);
+        settings = sharded_settings(sharded_input(other));
+    }
+    if (setting.recompute) {
+        settings = recompute_settings(*setting.recompute, step_input(other).workload, settings);
     }
     if (setting.micro_batch != model_of_knobs(scenario).input.batch) {
-        settings.push_back({"Micro-batches",
-                            {fmt::format("{} per rank, gradients accumulated over {}",
-                                         counted(setting.micro_batch, "sample"),
-                                         counted(setting.micro_steps, "micro-step"))}});
+        ShardedSetting cut{
+            "Micro-batches",
+            {counted(setting.micro_batch, "sample") + " per rank" +
+             (setting.micro_steps == 1 ? ", no accumulation"
+                                       : fmt::format(", gradients accumulated over {} micro-steps",
+                                                     setting.micro_steps))}};
+        if (setting.micro_steps > 1 && !setting.sharding) {
+            cut.lines.emplace_back("with model.no_sync():  # all micro-steps but the last");
+        }
+        settings.push_back(std::move(cut));
     }
     return settings;
 }
@@ -157,6 +178,10 @@ std::string knobs_text(const Scenario& scenario, const KnobSearch& search) {
         text += fmt::format("    fastest that fits: {}{}\n", knob_row_text(scenario, fastest),
                             of_device_text(fastest));
     }
+    if (!search.own.fits() && search.own.memory.fits()) {
+        text += fmt::format("    your own leaves less than a twentieth free: {}\n",
+                            knob_row_text(scenario, search.own));
+    }
     if (search.least_memory != search.fastest) {
         text += fmt::format("    least memory within 1 %: {}\n",
                             knob_row_text(scenario, search.frontier[*search.least_memory]));
@@ -165,11 +190,10 @@ std::string knobs_text(const Scenario& scenario, const KnobSearch& search) {
     text +=
         "  Memory leaves out the allocator's fragmentation; a twentieth of the device is kept "
         "free for it.\n";
-    for (const std::string& note : search.notes) {
-        text += fmt::format("  Note: {}.\n", note);
-    }
+    text += notes_text(search);
     if (!keeps_own) {
-        text += settings_text(knob_settings(scenario, fastest.setting));
+        text += settings_text(knob_settings(scenario, fastest.setting),
+                              "Settings to type for the fastest of these");
     }
     return text;
 }

@@ -46,10 +46,11 @@ std::optional<StrategyRow> fastest_sharded(const Scenario& scenario) {
 std::string fitting_text(const Scenario& scenario, const KnobSearch& search) {
     if (!search.fastest) {
         return fmt::format(
-            " No setting of its knobs fits: {} needs {}. More ranks or shorter sequences need "
+            " No setting of its knobs fits: {} needs {}{}. More ranks or shorter sequences need "
             "less.",
             knob_setting_text(scenario, search.smallest.setting),
-            whole_gib_text(search.smallest.memory.most()));
+            whole_gib_text(search.smallest.memory.most()),
+            search.notes.empty() ? "" : "; " + search.notes.front());
     }
     const KnobRow& fastest = search.frontier[*search.fastest];
     return fmt::format(" The fastest that fits: {}, {} per step with {}.",
@@ -59,7 +60,7 @@ std::string fitting_text(const Scenario& scenario, const KnobSearch& search) {
 
 }  // namespace
 
-Misfit misfit_of(const Scenario& scenario) {
+Misfit misfit_of(const Scenario& scenario, const Progress& progress) {
     const Device* device = device_of(scenario);
     if (device == nullptr) {
         return {};
@@ -72,7 +73,7 @@ Misfit misfit_of(const Scenario& scenario) {
                               whole_gib_text(need.most()), device->name,
                               whole_gib_text(*need.device))};
     if (has_knobs(scenario)) {
-        misfit.knobs = search_knobs(scenario, [](double) {});
+        misfit.knobs = search_knobs(scenario, progress);
         misfit.text += fitting_text(scenario, *misfit.knobs);
     } else if (const auto sharded = fastest_sharded(scenario)) {
         misfit.text += sharded_text(scenario, *sharded);

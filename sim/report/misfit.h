@@ -16,7 +16,8 @@ struct Misfit {
 };
 
 // For the scenario's own setting.
-Misfit misfit_of(const Scenario& scenario);
+Misfit misfit_of(
+    const Scenario& scenario, const Progress& progress = [](double) {});
 
 // The text alone; empty where the scenario shards, as a prediction then tries other settings.
 std::string misfit_text(const Scenario& scenario);

@@ -351,6 +351,9 @@ std::string text_report(const Scenario& scenario, const Prediction& prediction,
     }
     text += advises ? levers_table(scenario, prediction.levers) : "";
     text += full ? provenance_text(scenario.link) : "";
+    if (!prediction.misfit.empty()) {
+        return text + notes_text(scenario, prediction.notes);  // no advice, whose ends would count
+    }
     text += ends_text(fmt::format("{} is a preset", scenario.link.preset), ends.link);
     if (const Device* device = device_of(scenario)) {
         text += ends_text(fmt::format("{} is {} preset", device->name,
@@ -415,11 +418,11 @@ std::string optimal_text(const Prediction& prediction, const OptimalGroups& opti
     return saved < noticeable ? text : text + settings_text(settings);
 }
 
-std::string settings_text(const std::vector<ShardedSetting>& settings) {
+std::string settings_text(const std::vector<ShardedSetting>& settings, std::string_view heading) {
     if (settings.empty()) {
         return "";
     }
-    std::string text = "\n  Settings to type:\n";
+    std::string text = fmt::format("\n  {}:\n", heading);
     for (const ShardedSetting& setting : settings) {
         text += fmt::format("    {}\n", setting.place);
         for (const std::string& line : setting.lines) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "sim/frameworks/framework_advice.h"
@@ -23,7 +24,8 @@ std::string text_report(const Scenario& scenario, const Prediction& prediction,
                         Detail detail = Detail::brief);
 
 // The lines to type, place by place; empty without any.
-std::string settings_text(const std::vector<ShardedSetting>& settings);
+std::string settings_text(const std::vector<ShardedSetting>& settings,
+                          std::string_view heading = "Settings to type");
 
 // A table of the marked caps: the fastest, the default, the best at p50 and at p99.
 std::string text_of(const PercentileTable& table);

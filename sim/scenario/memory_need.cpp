@@ -26,7 +26,12 @@ class Activations {
     // The operation at this place, without activation checkpointing.
     [[nodiscard]] Bytes of(std::size_t index) const {
         const Operation& operation = model_.operations[index];
-        return {kept(operation) + (autocast_ ? cast_weights(operation) : 0)};
+        return Bytes{kept(operation)} + cast_of(index);
+    }
+
+    // The copy of an operation's weights that autocast's cache holds until forward ends.
+    [[nodiscard]] Bytes cast_of(std::size_t index) const {
+        return {autocast_ ? cast_weights(model_.operations[index]) : 0};
     }
 
     // The result of a linear layer, which autograd may not need; of others nothing.
@@ -111,7 +116,9 @@ std::vector<Bytes> gradients_after(const Model& model, Bytes element) {
     return after;
 }
 
-void take_activations(const ModelWorkload& workload, const Model& model, MemoryNeed& need) {
+// `caches_casts`: forward runs under autocast, which keeps 16-bit copies of all weights to its end.
+void take_activations(const ModelWorkload& workload, const Model& model, bool caches_casts,
+                      MemoryNeed& need) {
     const Activations activations(workload, model);
     const std::vector<RecomputedBlock> blocks =
         workload.recompute
@@ -138,6 +145,12 @@ void take_activations(const ModelWorkload& workload, const Model& model, MemoryN
         }
     }
     advance_to(left.size());
+    for (const RecomputedBlock& block : blocks) {
+        for (std::size_t i = block.first; caches_casts && i + 1 < block.end; ++i) {
+            before += std::ranges::find(block.kept, i) == block.kept.end() ? activations.cast_of(i)
+                                                                           : Bytes{0};
+        }
+    }
     need.activations = before;
 }
 
@@ -152,14 +165,14 @@ std::optional<std::int64_t> copies_of_state(const StepRequest& step) {
     return *optimizer == Optimizer::adam ? 2 : *optimizer == Optimizer::sgd_momentum ? 1 : 0;
 }
 
-void take_model(const ModelWorkload& workload, MemoryNeed& need) {
+void take_model(const ModelWorkload& workload, bool caches_casts, MemoryNeed& need) {
     const Model model = model_of(workload);
     need.gradients = model.numel() * element_size(workload.dtype);
     need.parameters = need.gradients + model.frozen_elements * element_size(workload.dtype);
     for (const Buffer& buffer : model.buffers) {
         need.parameters = need.parameters + buffer.numel * buffer.element;
     }
-    take_activations(workload, model, need);
+    take_activations(workload, model, caches_casts, need);
 }
 
 void take_gradients(const GradientWorkload& workload, MemoryNeed& need) {
@@ -267,7 +280,8 @@ Bytes MemoryNeed::at_end() const {
 MemoryNeed memory_need(const Scenario& scenario, const ShardedMemory& sharded) {
     MemoryNeed need;
     if (const auto* workload = std::get_if<ModelWorkload>(&scenario.workload)) {
-        take_model(*workload, need);
+        // Parameters that are gathered in 16 bits are not cast once more.
+        take_model(*workload, !scenario.sharding || !scenario.sharding->parameter_dtype, need);
     }
     need.parameters = sharded.of(ShardedTensor::parameters);
     need.gradients =
@@ -291,7 +305,7 @@ MemoryNeed memory_need(const Scenario& scenario) {
     }
     MemoryNeed need;
     if (const auto* workload = std::get_if<ModelWorkload>(&scenario.workload)) {
-        take_model(*workload, need);
+        take_model(*workload, true, need);
     } else {
         take_gradients(std::get<GradientWorkload>(scenario.workload), need);
     }

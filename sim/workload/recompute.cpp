@@ -65,6 +65,8 @@ std::vector<RecomputedBlock> recomputed_blocks(const Model& model, const Recompu
                                                bool fused_attention) {
     std::vector<RecomputedBlock> found;
     const std::vector<std::string> blocks = blocks_of_model(model);
+    const auto& operations = model.operations;
+    auto end = operations.begin();  // of the block before: the next one mostly follows
     for (std::size_t i = 0; i < blocks.size(); ++i) {
         if (!is_chosen(recompute, static_cast<std::int64_t>(i))) {
             continue;
@@ -72,9 +74,9 @@ std::vector<RecomputedBlock> recomputed_blocks(const Model& model, const Recompu
         const auto is_of_block = [&](const Operation& operation) {
             return belongs_to(operation.name, blocks[i]);
         };
-        const auto& operations = model.operations;
-        const auto first = std::ranges::find_if(operations, is_of_block);
-        const auto end = std::find_if_not(first, operations.end(), is_of_block);
+        auto first = std::find_if(end, operations.end(), is_of_block);
+        first = first == operations.end() ? std::ranges::find_if(operations, is_of_block) : first;
+        end = std::find_if_not(first, operations.end(), is_of_block);
         if (first == end) {
             continue;
         }

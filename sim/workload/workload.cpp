@@ -165,15 +165,10 @@ void finish_parameters(const Model& model, std::size_t operation,
     }
 }
 
-// Runs a block's forward again in front of its backward, which begins with its last operation.
-void add_recomputation(const Model& model, const ModelTiming& timing,
-                       const std::vector<RecomputedBlock>& blocks, std::size_t operation,
+// Runs a block's forward again in front of its backward.
+void add_recomputation(const Model& model, const ModelTiming& timing, const RecomputedBlock& block,
                        std::vector<CostedOperation>& pass) {
-    const auto block = std::ranges::find(blocks, operation + 1, &RecomputedBlock::end);
-    if (block == blocks.end()) {
-        return;
-    }
-    for (const std::size_t again : block->again) {
+    for (const std::size_t again : block.again) {
         if (model.operations[again].forward != Work{}) {
             pass.push_back(pass_of(model, again, Pass::forward, " recomputed", timing));
         }
@@ -189,7 +184,9 @@ std::vector<RecomputedBlock> blocks_of_timing(const Model& model, const ModelTim
 std::vector<CostedOperation> backward_pass(const Model& model, DType gradient_dtype,
                                            const ModelTiming& timing,
                                            std::vector<std::int32_t>& readiness) {
-    const std::vector<RecomputedBlock> recomputed = blocks_of_timing(model, timing);
+    // Blocks begin backward with their last operation, the last block first.
+    std::vector<RecomputedBlock> recomputed = blocks_of_timing(model, timing);
+    std::ranges::sort(recomputed, {}, &RecomputedBlock::end);
     std::vector<std::size_t> first_user(model.parameters.size(), model.operations.size());
     for (std::size_t i = model.operations.size(); i-- > 0;) {
         for (const std::int32_t parameter : model.operations[i].parameters) {
@@ -198,7 +195,10 @@ std::vector<CostedOperation> backward_pass(const Model& model, DType gradient_dt
     }
     std::vector<CostedOperation> pass;
     for (std::size_t i = model.operations.size(); i-- > 0;) {
-        add_recomputation(model, timing, recomputed, i, pass);
+        if (!recomputed.empty() && recomputed.back().end == i + 1) {
+            add_recomputation(model, timing, recomputed.back(), pass);
+            recomputed.pop_back();
+        }
         const Operation& operation = model.operations[i];
         const bool has_weight =
             operation.weight_gradient != Work{} || !operation.parameters.empty();
