@@ -306,7 +306,7 @@ ShardedSetting recompute_in_torchtitan(const Recompute& recompute) {
     return setting;
 }
 
-// Of a model of Transformers'.
+// For a model of Transformers.
 constexpr const char* enable_checkpointing =
     "model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={\"use_reentrant\": False})";
 

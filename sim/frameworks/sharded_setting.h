@@ -16,9 +16,8 @@ struct ShardedSetting {
     bool operator==(const ShardedSetting&) const = default;
 };
 
-// Activation checkpointing of the blocks of a model whose parameters the workload has, and the
-// sharding, if any, in the order in which both are typed. A place that cannot express both is left
-// out.
+// The lines that checkpoint the blocks of a workload's model, followed by those of `sharding`, if
+// there is any. Places that cannot express both are left out.
 std::vector<ShardedSetting> recompute_settings(const Recompute& recompute, const Workload& workload,
                                                const std::vector<ShardedSetting>& sharding);
 

@@ -194,7 +194,7 @@ class Search {
     }
 
   private:
-    // None: the step cannot be sharded so, or lasts too long.
+    // Returns none where the step cannot be sharded so, or lasts too long.
     std::optional<KnobRow> row_of(const KnobSetting& setting) {
         try {
             const Scenario other = with_knobs(scenario_, setting);

@@ -222,13 +222,13 @@ class TraceWriter {
     [[nodiscard]] std::string copy_name(CopyRoute route, std::size_t subject) const {
         constexpr auto texts =
             names("", "copy buffers", "into bucket: ", "out of bucket: ", "pack", "pack", "unpack",
-                  "unpack", "compress", "decompress", "scale", "scale", "check",
+                  "unpack", "compress", "decompress", "scale", "scale", "check", "take share of",
                   "copy in: ", "copy out: ", "copy in: ", "copy out: ", "copy in: ",
                   "gradients in place: ", "gradients in place: ", "gradients in place: ");
         const std::string text(texts[static_cast<std::size_t>(route)]);
         return route <= CopyRoute::received_to_buffers  ? text
                : route <= CopyRoute::bucket_to_gradient ? text + workload_.gradients[subject].name
-               : route <= CopyRoute::bucket_to_host     ? fmt::format("{} bucket {}", text, subject)
+               : route <= CopyRoute::bucket_to_share    ? fmt::format("{} bucket {}", text, subject)
                : groups_.empty()                        ? text + std::to_string(subject)
                                                         : text + groups_[subject];
     }

@@ -246,7 +246,10 @@ Json input_conditions() {
             {"else",
              {{"properties", {{"image_size", false}}},
               {"if", {{"not", model_is({{"type", "object"}, {"required", {"operations"}}})}}},
-              {"then", {{"required", {"sequence_length"}}}}}}}}}}};
+              {"then", {{"required", {"sequence_length"}}}},
+              {"else",
+               {{"if", {{"not", model_is({{"required", {"sequence_length"}}})}}},
+                {"then", {{"properties", {{"sequence_length", false}}}}}}}}}}}}}};
 }
 
 const JsonTable<ModelWorkload>& model_keys() {

@@ -120,7 +120,7 @@ def check_bash(program, commands, groups, folder):
     expect(["nccl"], "measure", "--backend", "=", "n")
     expect(["gloo", "nccl"], "measure", "s.json", "--backend", "=")
     expect(["allreduce,compute", "allreduce,contention"], "measure", "--protocols", "allreduce,co")
-    expect(["--strategy", "--set"], "predict", "s.json", "--s")
+    expect(["--strategy", "--sequence", "--set"], "predict", "s.json", "--s")
     expect(["a file.json"], "predict", "a")
     expect(["a file.json"], "predict", "--percentiles", "a")  # takes no value
     expect(["a file.json"], "predict", "--json", "a")
