@@ -40,4 +40,18 @@ inline Bytes payload_in(const SyncSettings& sync, const Gradient& gradient) {
     return {(size + passes_held * held).count / 2};
 }
 
+// The copies on the communication stream around a collective of a bucket. `is_last`: of its pieces.
+inline void set_stream_copies(const SyncSettings& sync, const Bucket& bucket, bool is_last,
+                              Collective& sent) {
+    if (sync.framework.copies == StreamCopies::share) {
+        if (bucket.pieces.empty()) {
+            sent.before = {CopyRoute::within_bucket, Copying::averaging};
+        }
+        sent.after.route = is_last ? CopyRoute::bucket_to_share : CopyRoute::none;
+    } else if (sync.framework.copies == StreamCopies::fusion && !bucket.in_place) {
+        sent.before = {CopyRoute::gradients_to_bucket, Copying::averaging};
+        sent.after = {CopyRoute::bucket_to_gradients};
+    }
+}
+
 }  // namespace bucketwise

@@ -1,6 +1,5 @@
-// Builds a replicated step, instruction by instruction. sim/program/step_programs.h builds whole
-// parts of a step with it; the search of bucket plans in sim/optimum, which has no plan yet, uses
-// the pieces of the closing part.
+// Builds a replicated step, instruction by instruction: whole parts for step_programs.h, pieces of
+// the closing part for the search of bucket plans in sim/optimum, which has no plan yet.
 #pragma once
 
 #include <algorithm>
@@ -81,7 +80,6 @@ class ProgramBuilder : public InstructionWriter {
     }
 
     // The pieces of closing(), one by one.
-
     void backward_operation(std::size_t i) {
         const TimedOperation& operation = workload_.backward[i];
         add(InstructionKind::backward, Phase::backward, static_cast<std::int32_t>(i), operation);
@@ -127,7 +125,7 @@ class ProgramBuilder : public InstructionWriter {
             bucket.gradients.size() > 1 ? framework.passes.of_several : framework.passes.of_one;
         if (bucket.pieces.empty()) {
             send_piece(bucket, bytes, index, passes);
-            if (casts && casts_back_beside()) {
+            if (casts && casts_back_beside_) {
                 cast_back_beside(bucket, index);
             }
             return;
@@ -157,7 +155,7 @@ class ProgramBuilder : public InstructionWriter {
                 {casts ? CopyRoute::wire_to_gradients : CopyRoute::bucket_to_gradients}, bucket,
                 index);
         }
-        if (casts && !casts_back_beside()) {
+        if (casts && !casts_back_beside_) {
             add_bucket_copy({CopyRoute::wire_to_bucket}, bucket, index);
         }
         if (sync_.batched_copies && sync_.copies_back) {
@@ -233,8 +231,7 @@ class ProgramBuilder : public InstructionWriter {
         }
     }
 
-    // The copy of each gradient divides; otherwise a pass over the bucket does, after a hook's cast
-    // (default_hooks.py) and after batched copies (_foreach_copy_ in reducer.cpp).
+    // Copies divide, or a pass after a hook's cast (default_hooks.py) or batched copies (reducer.cpp).
     void pack_divide_and_cast(const Bucket& bucket, std::size_t index) {
         if (sync_.batched_copies && !(index < packed_.size() && packed_[index])) {
             pack_all(bucket, index);
@@ -253,10 +250,6 @@ class ProgramBuilder : public InstructionWriter {
         }
     }
 
-    [[nodiscard]] bool casts_back_beside() const {
-        return sync_.casts_back_beside && !workload_.host_is_device;
-    }
-
     void cast_back_beside(const Bucket& bucket, std::size_t index) {
         const std::size_t before = program_.instructions.size();
         add_bucket_copy({CopyRoute::wire_to_bucket}, bucket, index);
@@ -268,37 +261,22 @@ class ProgramBuilder : public InstructionWriter {
 
     void send_piece(const Bucket& bucket, Bytes bytes, std::size_t index, double passes,
                     Bytes from = {}) {
-        const FrameworkSync& framework = sync_.framework;
         const std::int32_t collective = launch(
-            framework.reduction, Phase::backward,
+            sync_.framework.reduction, Phase::backward,
             GradientsOf{static_cast<std::int32_t>(index), hook_casts(sync_, bucket.dtype), from},
             bytes);
         program_.collectives.back().averages = is_undivided(sync_, bucket);
-        set_stream_copies(bucket, from + bytes >= bucket.size, program_.collectives.back());
+        set_stream_copies(sync_, bucket, from + bytes >= bucket.size, program_.collectives.back());
         if (sync_.policy.launch == LaunchRule::cycle) {
-            // The framework's own thread launches.
-            program_.instructions.back().host = Duration{0};
+            program_.instructions.back().host = Duration{0};  // the framework's own thread launches
         }
         if (input_.copy_bandwidth) {
             Collective& sent = program_.collectives.back();
             sent.copying = scaled(transfer_time(bytes, *input_.copy_bandwidth), passes);
             sent.time += sent.copying;
         }
-        if (framework.wait == ComputingWaits::at_once) {
+        if (sync_.framework.wait == ComputingWaits::at_once) {
             wait_for(collective);
-        }
-    }
-
-    // `is_last`: of a bucket's pieces.
-    void set_stream_copies(const Bucket& bucket, bool is_last, Collective& sent) const {
-        if (sync_.framework.copies == StreamCopies::share) {
-            if (bucket.pieces.empty()) {
-                sent.before = {CopyRoute::within_bucket, Copying::averaging};
-            }
-            sent.after.route = is_last ? CopyRoute::bucket_to_share : CopyRoute::none;
-        } else if (sync_.framework.copies == StreamCopies::fusion && !bucket.in_place) {
-            sent.before = {CopyRoute::gradients_to_bucket, Copying::averaging};
-            sent.after = {CopyRoute::bucket_to_gradients};
         }
     }
 
@@ -504,6 +482,7 @@ class ProgramBuilder : public InstructionWriter {
 
     const SyncSettings& sync_;
     const BucketPlan& plan_;
+    const bool casts_back_beside_ = sync_.casts_back_beside && !workload_.host_is_device;
     // By gradient; the number of buckets for gradients in none of them.
     std::vector<std::size_t> bucket_of_;
     std::vector<std::size_t> missing_;  // by bucket: gradients not yet ready
