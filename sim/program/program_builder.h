@@ -231,7 +231,7 @@ class ProgramBuilder : public InstructionWriter {
         }
     }
 
-    // Copies divide, or a pass after a hook's cast (default_hooks.py) or batched copies (reducer.cpp).
+    // Copies divide, or a pass after a hook's cast or after batched copies (reducer.cpp).
     void pack_divide_and_cast(const Bucket& bucket, std::size_t index) {
         if (sync_.batched_copies && !(index < packed_.size() && packed_[index])) {
             pack_all(bucket, index);
