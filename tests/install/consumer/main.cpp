@@ -11,6 +11,7 @@
 #include "sim/base/error.h"
 #include "sim/base/json_input.h"
 #include "sim/frameworks/framework_advice.h"
+#include "sim/optimum/levers.h"
 #include "sim/predict/prediction.h"
 #include "sim/report/prediction_json.h"
 #include "sim/scenario/scenario.h"
@@ -33,7 +34,8 @@ int main(int argc, char** argv) {
         const std::string path = argv[1];
         const Scenario scenario = parse_scenario(parse_json(text_of(path), path), path, text_of);
         const StepInput input = step_input(scenario);
-        const Prediction prediction = predict(input, scenario.sync, {}, [](double) {});
+        Prediction prediction = predict(input, scenario.sync, {}, [](double) {});
+        prediction.levers = levers_of(scenario, input, prediction);
         const auto settings =
             SettingAdvice{framework_settings(input, scenario.sync, prediction), {}};
         std::cout << to_json(scenario, prediction, settings).dump(2) << "\n";
