@@ -55,7 +55,7 @@ void StatisticsMessages::add(const Collective& collective, std::size_t index, in
     exchange.all_offset = aligned(exchange.own_offset + exchange.own_size().count);
     const std::int64_t end = exchange.all_offset + (exchange.gathers ? collective.bytes.count : 0);
     initial_.resize(static_cast<std::size_t>(end));
-    constexpr std::int64_t at_once = 7 * 512;  // values repeat
+    constexpr std::int64_t at_once = 7LL * 512;  // values repeat
     std::vector<double> values;
     for (std::int64_t i = 0; i < std::min(at_once, exchange.elements); ++i) {
         values.push_back(value_of(rank, i));

@@ -143,8 +143,8 @@ LeverCandidate with_less_recomputed(const Recompute& recompute) {
 // Measured computing takes as long for each sample.
 bool double_micro_batch(Scenario& scenario) {
     auto* model = std::get_if<ModelWorkload>(&scenario.workload);
-    if (model == nullptr || scenario.step.accumulation % 2 != 0 ||
-        !model->forward_operations.empty()) {
+    if (model == nullptr || std::holds_alternative<ListedModel>(model->model) ||
+        scenario.step.accumulation % 2 != 0 || !model->forward_operations.empty()) {
         return false;
     }
     scenario.step.accumulation /= 2;

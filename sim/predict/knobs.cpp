@@ -67,7 +67,10 @@ std::vector<std::optional<Recompute>> recomputes_to_try(const Scenario& scenario
 std::vector<std::pair<std::int64_t, std::int64_t>> micro_batches_to_try(const Scenario& scenario,
                                                                         const Model& model) {
     constexpr std::int64_t most_micro_steps = 64;
-    const bool may_vary = is_reckoned(scenario) && !has_batch_norm(model) && !is_long(model);
+    const bool is_of_one_batch =
+        std::holds_alternative<ListedModel>(model_workload(scenario).model);
+    const bool may_vary =
+        is_reckoned(scenario) && !has_batch_norm(model) && !is_long(model) && !is_of_one_batch;
     const KnobSetting own = own_setting(scenario);
     std::vector<std::pair<std::int64_t, std::int64_t>> tried{{own.micro_batch, own.micro_steps}};
     const std::int64_t samples = own.micro_batch * own.micro_steps;

@@ -260,6 +260,16 @@ TEST_CASE("knobs need a model on a device, and leave alone what is as fast as an
         "predict " BUCKETWISE_TEST_DATA_DIR "/../scenarios/documents/minimal.json --knobs", "2>&1");
     CHECK(listed.exit_code == 2);
     CHECK_THAT(listed.output, Catch::Contains("--knobs: expected a model on a device"));
+    // Listed operations are of one batch, so that it stays.
+    const testing::ShellOutcome described =
+        run_sharded("predict " BUCKETWISE_TEST_DATA_DIR
+                    "/../scenarios/documents/listed_model.json --knobs "
+                    "--json -");
+    REQUIRE(described.exit_code == 0);
+    const nlohmann::json knobs = nlohmann::json::parse(described.output).at("knobs");
+    for (const nlohmann::json& row : knobs.at("frontier")) {
+        CHECK(row.at("batch") == 2);
+    }
     const testing::ShellOutcome fits =
         run_sharded("predict " BUCKETWISE_SCENARIO_DIR "/compare_ddp_core.json --knobs");
     CHECK(fits.exit_code == 0);

@@ -72,7 +72,7 @@ TEST_CASE("over a slow link a 16-bit hook is named, with its time and its cost")
     CHECK(hook.step == duration_from_us(14097.152));
     CHECK(hook.saved.low == Approx(1 - 14.097152 / 16.388608));
     CHECK(hook.saved.high == hook.saved.low);
-    CHECK(hook.memory == 2 * (2 << 20));  // both cast buckets
+    CHECK(hook.memory == 2LL * (2 << 20));  // both cast buckets
     CHECK_FALSE(prediction.levers.together.has_value());
     // Three micro-steps of 12 ms and the step above, for four.
     REQUIRE(prediction.levers.others.size() == 1);

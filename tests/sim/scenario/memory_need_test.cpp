@@ -143,22 +143,22 @@ TEST_CASE("a checkpointed block keeps its input, or what it is told to keep") {
     // last norm 512, logits and log-softmax 2 x 1,000.
     const std::int64_t outside = 256 + 512 + 2000;
     const MemoryNeed none = need_of(small_llama("none"));
-    CHECK(none.activations == Bytes{4LL * 512 * (outside + 4 * 5312)});
+    CHECK(none.activations == Bytes{4LL * 512 * (outside + 4LL * 5312)});
     CHECK_FALSE(none.recomputed);
 
     // Each block leaves its last sum, the next one's input; the first one's is the embedding.
     const MemoryNeed full = need_of(small_llama("full"));
-    CHECK(full.activations == Bytes{4LL * 512 * (outside + 4 * 256)});
+    CHECK(full.activations == Bytes{4LL * 512 * (outside + 4LL * 256)});
     // The first block is the last to be computed again, beside the embedding, when all gradients
     // but the embedding's 256,000 are there.
     REQUIRE(full.recomputed);
     CHECK(full.recomputed->activations == Bytes{4LL * 512 * (256 + 5312)});
-    CHECK(full.recomputed->gradients == full.gradients - Bytes{4 * 256'000});
+    CHECK(full.recomputed->gradients == full.gradients - Bytes{4LL * 256'000});
     CHECK(full.most() == std::max(full.at_begin(), full.while_recomputing()));
 
     // Queries, values, the gate, the last product and attention's sum stay, and the block's own.
     const MemoryNeed operators = need_of(small_llama("operators"));
-    CHECK(operators.activations == Bytes{4LL * 512 * (outside + 4 * (256 + 4 * 256 + 688))});
+    CHECK(operators.activations == Bytes{4LL * 512 * (outside + 4LL * (256 + 4 * 256 + 688))});
 
     // PyTorch 2.15 and Transformers 5.24 on a CPU, tensors alive after forward: 47.29, 5.79 and
     // 19.88 MB (tests/pytorch/check_recompute.py). They free the logits, 2.05 MB, before backward.
