@@ -53,22 +53,6 @@ MeasuredSetting summary_of(const StepRecords& records) {
 
 // --- sharded steps ---
 
-// The scenario's own request with the knobs that predict() turns.
-ShardingRequest with_knobs_of(const ShardingRequest& measured, const ShardingRequest& own) {
-    ShardingRequest request = own;
-    request.groups = measured.groups;
-    request.layers_per_group = measured.layers_per_group;
-    request.reshard_after_forward = measured.reshard_after_forward;
-    request.reshard_ranks = measured.reshard_ranks;
-    request.forward_prefetch = measured.forward_prefetch;
-    request.backward_prefetch = measured.backward_prefetch;
-    request.asynchronous_unshard = measured.asynchronous_unshard;
-    request.zero3.prefetch_elements = measured.zero3.prefetch_elements;
-    request.zero3.reduce_bucket_elements = measured.zero3.reduce_bucket_elements;
-    request.zero3.max_reuse_distance = measured.zero3.max_reuse_distance;
-    return request;
-}
-
 // The setting of a record, which does not say the PyTorch version.
 std::optional<ShardingRequest> sharding_of(const StepRecord& step, const Scenario& scenario,
                                            const MeasuredRun& run) {
@@ -77,7 +61,7 @@ std::optional<ShardingRequest> sharding_of(const StepRecord& step, const Scenari
     }
     ShardingRequest measured = step.sharding.value();
     measured.reduces_in_own_dtype = scenario.sharding->reduces_in_own_dtype;
-    if (measured != with_knobs_of(measured, *scenario.sharding)) {
+    if (measured != with_turned_knobs(*scenario.sharding, measured)) {
         throw InputError(run.file, "/sharding",
                          "settings that differ from the scenario's in groups, resharding and "
                          "prefetching",

@@ -288,14 +288,10 @@ ShardedSetting recompute_in_pytorch(const Recompute& recompute, const Workload& 
     return setting;
 }
 
-bool is_all_blocks(const Recompute& recompute) {
-    return recompute.every == 1 && !recompute.blocks;
-}
-
 ShardedSetting recompute_in_torchtitan(const Recompute& recompute) {
     const bool keeps_operators = recompute.keeps == CheckpointKeeps::operators;
     ShardedSetting setting{"torchtitan", {"[activation_checkpoint]"}};
-    if (is_all_blocks(recompute) && !keeps_operators) {
+    if (recompute == Recompute{}) {
         setting.lines.emplace_back("mode = \"full\"");
     } else {
         setting.lines.emplace_back("mode = \"selective\"");

@@ -25,17 +25,6 @@ struct LeverOutcome {
     [[nodiscard]] std::pair<bool, Duration> rank() const { return {!fits, step}; }
 };
 
-ShardingRequest with_groups_of(ShardingRequest request, const ShardingRequest& advised) {
-    request.layers_per_group = advised.layers_per_group;
-    request.groups = advised.groups;
-    request.reshard_after_forward = advised.reshard_after_forward;
-    request.reshard_root = advised.reshard_root;
-    request.forward_prefetch = advised.forward_prefetch;
-    request.backward_prefetch = advised.backward_prefetch;
-    request.zero3 = advised.zero3;
-    return request;
-}
-
 // Steps of changed scenarios, each the better of the scenario's own caps or groups and the advised
 // ones.
 class LeverTrials {
@@ -60,7 +49,7 @@ class LeverTrials {
             return LeverOutcome{row.step(), row.peak(), row.fits()};
         };
         const ShardingRequest advised =
-            advised_.sharded ? with_groups_of(input.request, advised_.sharded->request)
+            advised_.sharded ? with_turned_knobs(input.request, advised_.sharded->request)
                              : input.request;
         const LeverOutcome own = outcome_here();
         if (advised == input.request) {

@@ -29,12 +29,6 @@ bool is_reckoned(const Scenario& scenario) {
     return !workload.forward && workload.forward_operations.empty();
 }
 
-bool has_batch_norm(const Model& model) {
-    return std::ranges::any_of(model.operations, [](const Operation& operation) {
-        return operation.batch_norm_channels > 0;
-    });
-}
-
 // A search of all knobs with this many operations would take minutes.
 bool is_long(const Model& model) {
     constexpr std::size_t most_operations = 5'000;

@@ -72,7 +72,8 @@ bool has_operation(const Scenario& scenario, Predicate predicate) {
 }
 
 bool has_batch_norm(const Scenario& scenario) {
-    return has_operation(scenario, [](const Operation& o) { return o.batch_norm_channels > 0; });
+    const auto* workload = std::get_if<ModelWorkload>(&scenario.workload);
+    return workload != nullptr && has_batch_norm(model_of(*workload));
 }
 
 // How a framework runs a model counts only where its kernels are priced.

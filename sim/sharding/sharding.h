@@ -78,4 +78,19 @@ struct ShardingRequest {
     bool operator==(const ShardingRequest&) const = default;
 };
 
+// The request with the knobs of `of` that predict() turns.
+inline ShardingRequest with_turned_knobs(ShardingRequest request, const ShardingRequest& of) {
+    request.groups = of.groups;
+    request.layers_per_group = of.layers_per_group;
+    request.reshard_after_forward = of.reshard_after_forward;
+    request.reshard_ranks = of.reshard_ranks;
+    request.forward_prefetch = of.forward_prefetch;
+    request.backward_prefetch = of.backward_prefetch;
+    request.asynchronous_unshard = of.asynchronous_unshard;
+    request.zero3.prefetch_elements = of.zero3.prefetch_elements;
+    request.zero3.reduce_bucket_elements = of.zero3.reduce_bucket_elements;
+    request.zero3.max_reuse_distance = of.zero3.max_reuse_distance;
+    return request;
+}
+
 }  // namespace bucketwise

@@ -57,4 +57,10 @@ Work work_of(const Operation& operation, Pass pass) {
     return operation.weight_gradient;
 }
 
+bool has_batch_norm(const Model& model) {
+    return std::ranges::any_of(model.operations, [](const Operation& operation) {
+        return operation.batch_norm_channels > 0;
+    });
+}
+
 }  // namespace bucketwise

@@ -157,6 +157,8 @@ struct Model {
     }
 };
 
+bool has_batch_norm(const Model& model);
+
 // Whether a name of PyTorch's ("aten::addmm", "aten::conv2d", "ConvolutionBackward0", "sgemm") is
 // of a matrix product or attention.
 bool names_matrix_product(std::string_view operation);
