@@ -386,11 +386,17 @@ def check_optimum(printed):
 
 
 def check_sharded_optimum(prediction):
-    """No setting of the sweep that fits the memory beats groups of any size."""
+    """No even grouping that fits the memory beats groups of any size, with the advised knobs."""
     step_ms = prediction["optimal"]["step_ms"]
+    advised = other_knobs(prediction["best"])
     for row in prediction["sweep"]:
-        if row.get("memory", {}).get("fits", True) and row["step_ms"] < step_ms:
+        fits = row.get("memory", {}).get("fits", True)
+        if fits and other_knobs(row) == advised and row["step_ms"] < step_ms:
             yield f"a setting of {row['step_ms']} ms beats the best grouping, of {step_ms} ms: {row['sharding']}"
+
+
+def other_knobs(row):
+    return {knob: value for knob, value in row["sharding"].items() if knob != "layers_per_group"}
 
 
 def run_one(corpus, options, number):
