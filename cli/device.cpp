@@ -39,7 +39,7 @@ NamedRow device_row(const DevicePreset& preset) {
                  {"what", std::string(preset.what)},
                  {"memory_gb_per_s", static_cast<double>(device.memory_bandwidth.count) * 1e-9},
                  {"multiprocessors", device.multiprocessors.value()},
-                 {"sustained", device.sustained},
+                 {"sustained", device.sustained * device.tensor_sustained},
                  {"source", std::string(preset.source)}};
     for (const Arithmetic arithmetic : every<Arithmetic>) {
         if (const double peak = device.peak(arithmetic); peak > 0) {
@@ -61,7 +61,7 @@ ResultTable device_table() {
     columns.push_back({"source", "source", 0, false});
     ResultTable table = table_of(columns, transformed(device_presets(), device_row));
     table.title = "presets: peak rates of dense products in TFLOP/s, from data sheets";
-    table.notes = {"sustained: share of its rates that a board's power lets last"};
+    table.notes = {"sustained: share of its tensor cores' rates that a board's power lets last"};
     return table;
 }
 
@@ -102,7 +102,7 @@ ResultTable factor_table(const DevicePreset& preset) {
                     eager.operation_us, eager.node_us, eager.kernel_us, eager.gradient_us,
                     compiled.kernel_us),
         "host_scale: about 0.6 for a fast desktop's CPU, 1.8 for an old or a busy server's",
-        "a prior, fitted to published steps of single GPUs: results/devices has each row's error"};
+        "a prior, fitted to published steps: results/scoreboard has the error of each source"};
     return table;
 }
 

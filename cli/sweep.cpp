@@ -67,6 +67,7 @@ struct SweepOptions {
     std::string file;
     std::vector<VariedKey> keys;
     CapChoice cap;
+    bool range = false;
     ScenarioOptions scenario;
     std::optional<std::int64_t> jobs;
     std::string shard;
@@ -124,8 +125,8 @@ struct Strategies {
 // Formats rows as they are simulated: there may be millions, too many for a ResultTable.
 class RowFormat {
   public:
-    RowFormat(const Grid& grid, bool is_csv, bool is_best, const Strategies& strategies)
-        : is_csv_(is_csv), is_best_(is_best), strategies_(strategies) {
+    RowFormat(const Grid& grid, bool is_csv, const CapChoice& cap, const Strategies& strategies)
+        : is_csv_(is_csv), is_best_(cap.best), has_range_(cap.range), strategies_(strategies) {
         for (const VariedKey& key : grid.keys()) {
             keys_.push_back(is_csv ? csv_text(key.pointer) : json_text_of(key.pointer));
             values_.emplace_back();
@@ -149,7 +150,8 @@ class RowFormat {
         text += strategies_.replicated ? ",bucket_cap_mib,buckets" : "";
         text += strategies_.sharded ? ",sharding,groups,memory_bytes" : "";
         text += ",step_ms,forward_ms,backward_ms,exposed_communication_ms";
-        return text + (is_best_ ? ",default_step_ms,gain_ms\n" : "\n");
+        text += is_best_ ? ",default_step_ms,gain_ms" : "";
+        return text + (has_range_ ? ",low_step_ms,high_step_ms\n" : "\n");
     }
 
     void append(fmt::memory_buffer& text, std::int64_t index,
@@ -195,6 +197,13 @@ class RowFormat {
             add("default_step_ms", to_ms(*row.default_step));
             add("gain_ms", to_ms(*row.default_step - row.times.step()));
         }
+        if (has_range_ && row.range) {
+            add("low_step_ms", to_ms(row.range->low));
+            add("high_step_ms", to_ms(row.range->high));
+        } else if (has_range_) {
+            add_nothing("low_step_ms");
+            add_nothing("high_step_ms");
+        }
         fmt::format_to(out, FMT_STRING("{}"), is_csv_ ? "\n" : "}\n");
     }
 
@@ -205,6 +214,7 @@ class RowFormat {
 
     bool is_csv_;
     bool is_best_;
+    bool has_range_;
     Strategies strategies_;
     std::vector<std::string> keys_;
     std::vector<std::vector<std::string>> values_;
@@ -340,6 +350,11 @@ std::vector<std::string> simulated_rows(const SweepTask& task, const RowFormat& 
 }
 
 SweepTask requested_task(const SweepOptions& options) {
+    if (options.range && options.cap.best) {
+        throw UsageError{"--range: expected one cap for every point, got --bucket-cap best"};
+    }
+    CapChoice cap = options.cap;
+    cap.range = options.range;
     Json document = read_simulated_document(options.scenario, options.file);
     const bool varies_link = std::ranges::any_of(options.keys, [](const VariedKey& key) {
         return key.pointer == "/cluster/link" || key.pointer == "/cluster";
@@ -347,7 +362,7 @@ SweepTask requested_task(const SweepOptions& options) {
     if (!varies_link) {
         inline_link(document, options.file, read_text_file);
     }
-    return {std::move(document), options.file, Grid(options.keys), options.cap};
+    return {std::move(document), options.file, Grid(options.keys), cap};
 }
 
 int run_sweep(const SweepOptions& options) {
@@ -362,7 +377,7 @@ int run_sweep(const SweepOptions& options) {
     }
     const Strategies strategies = checked_values(task);
     refuse_overwriting({options.output});  // not after an hour
-    const RowFormat rows(task.grid, options.is_csv, task.cap.best, strategies);
+    const RowFormat rows(task.grid, options.is_csv, task.cap, strategies);
     std::string text = block.is_first ? rows.header() : "";
     SweepExtremes extremes;
     for (std::string& chunk : simulated_rows(task, rows, block, jobs, extremes)) {
@@ -405,6 +420,9 @@ CommandHelp sweep_help() {
               "threads; default: as many as cores",
               {o->jobs, WholeNumbers{1, most_jobs}}},
              {"shard", "i/n: only the i-th of n equal parts of the points, from 1", o->shard},
+             {"range",
+              "also low_step_ms and high_step_ms: where the step may lie if presets are off",
+              o->range},
              {"format",
               "jsonl or csv",
               {o->is_csv, reads_csv, "jsonl"},

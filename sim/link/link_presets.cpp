@@ -53,10 +53,11 @@ constexpr PresetNodes nvlink_nodes(GpuGeneration generation, PresetRange gpu) {
                 generation < GpuGeneration::hopper ? clock_ring_ll_before_hopper : clock_ring_ll};
 }
 
-// On several nodes of H100 with 8 NICs it finds one a NIC.
+// On several nodes of 8 A100 with fewer NICs or of 8 H100 it finds one a NIC.
 constexpr PresetNodes with_nics(PresetNodes nodes, PresetNics nics) {
-    nodes.channels =
-        nodes.generation == GpuGeneration::hopper && nodes.gpus == 8 ? 16 : nodes.channels;
+    const bool one_a_nic = nodes.gpus == 8 && (nodes.generation == GpuGeneration::hopper ||
+                                               nics.per_node < nodes.gpus);
+    nodes.channels = one_a_nic ? 2 * nics.per_node : nodes.channels;
     nodes.nics = nics;
     return nodes;
 }

@@ -1,5 +1,6 @@
 #include "sim/predict/preset_ends.h"
 
+#include <cmath>
 #include <optional>
 #include <utility>
 
@@ -69,9 +70,25 @@ LinkParameters link_at(const LinkPreset& preset, PresetEnd end, const LinkParame
     return link;
 }
 
-Scenario with_link(Scenario scenario, const LinkParameters& link) {
-    scenario.link = link;
-    return scenario;
+enum class Preset : std::uint8_t { link, device };
+
+// Calls visit(preset, scenario, input) at this end of each preset that the scenario uses.
+template <typename Visit>
+void visit_ends(const Scenario& scenario, const StepInput& input, PresetEnd end,
+                const Visit& visit) {
+    const LinkPreset* preset =
+        scenario.link.preset.empty() ? nullptr : find_preset(scenario.link.preset);
+    if (preset != nullptr) {
+        Scenario there = scenario;
+        StepInput input_there = input;
+        there.link = input_there.link = link_at(*preset, end, input.link);
+        visit(Preset::link, there, input_there);
+    }
+    if (has_prior_computing(scenario)) {
+        const Scenario there = at_device_end(scenario, end);
+        visit(Preset::device, there,
+              there.sharding ? sharded_input(there).step : step_input(there));
+    }
 }
 
 }  // namespace
@@ -79,26 +96,38 @@ Scenario with_link(Scenario scenario, const LinkParameters& link) {
 PriorEnds preset_ends(const Scenario& scenario, const StepInput& input,
                       const Prediction& prediction) {
     PriorEnds ends;
-    const auto at = [&](const Scenario& there, const auto& input_there, PresetEnd end) {
+    const auto at = [&](const Scenario& there, const StepInput& input_there, PresetEnd end) {
         return scenario.sharding ? sharded_at_end(there, prediction, end)
-                                 : at_end(input_there(), scenario.sync, prediction, end);
+                                 : at_end(input_there, scenario.sync, prediction, end);
     };
-    const LinkPreset* preset =
-        scenario.link.preset.empty() ? nullptr : find_preset(scenario.link.preset);
     for (const PresetEnd end : {PresetEnd::slow, PresetEnd::fast}) {
-        if (preset != nullptr) {
-            StepInput there = input;
-            there.link = link_at(*preset, end, input.link);
-            ends.link.push_back(at(
-                with_link(scenario, there.link), [&] { return there; }, end));
-        }
-        if (has_prior_computing(scenario)) {
-            const Scenario there = at_device_end(scenario, end);
-            ends.device.push_back(at(
-                there, [&] { return step_input(there); }, end));
-        }
+        visit_ends(scenario, input, end,
+                   [&](Preset preset, const Scenario& there, const StepInput& input_there) {
+                       (preset == Preset::link ? ends.link : ends.device)
+                           .push_back(at(there, input_there, end));
+                   });
     }
     return ends;
+}
+
+std::optional<StepRange> step_range(
+    const Scenario& scenario, const StepInput& input, Duration step,
+    const std::function<Duration(const Scenario&, const StepInput&)>& step_at) {
+    bool has_presets = false;
+    const auto limit = [&](PresetEnd end) {
+        double squares = 0;
+        visit_ends(
+            scenario, input, end, [&](Preset, const Scenario& there, const StepInput& input_there) {
+                has_presets = true;
+                const double ratio = static_cast<double>(step_at(there, input_there).count()) /
+                                     static_cast<double>(std::max<std::int64_t>(step.count(), 1));
+                squares += std::pow(std::log(ratio), 2);
+            });
+        return scaled(step, std::exp((end == PresetEnd::slow ? 1 : -1) * std::sqrt(squares)));
+    };
+    const Duration high = limit(PresetEnd::slow);
+    const Duration low = limit(PresetEnd::fast);
+    return has_presets ? std::optional(StepRange{low, high}) : std::nullopt;
 }
 
 }  // namespace bucketwise

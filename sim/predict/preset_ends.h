@@ -2,6 +2,8 @@
 #pragma once
 
 #include <algorithm>
+#include <functional>
+#include <optional>
 #include <vector>
 
 #include "sim/base/units.h"
@@ -35,5 +37,17 @@ struct PriorEnds {
 // longer than longest_duration.
 PriorEnds preset_ends(const Scenario& scenario, const StepInput& input,
                       const Prediction& prediction);
+
+struct StepRange {
+    Duration low{0};
+    Duration high{0};
+    bool operator==(const StepRange&) const = default;
+};
+
+// Where a step may lie whose presets are off, each by as much as its end: their logarithms are
+// added in quadrature. `step_at`: the step of a scenario with its input. Empty without presets.
+std::optional<StepRange> step_range(
+    const Scenario& scenario, const StepInput& input, Duration step,
+    const std::function<Duration(const Scenario&, const StepInput&)>& step_at);
 
 }  // namespace bucketwise

@@ -52,6 +52,14 @@ void set_link_cost(LinkParameters& whole, const LinkCost& cost, std::int64_t val
                                   : link.message) = Duration{value};
 }
 
+// A prior's computing depends on these outside the workload: ranks, and the dtype of parameters.
+std::pair<std::int64_t, std::optional<DType>> seen_by_computing(const Scenario& scenario) {
+    return has_prior_computing(scenario)
+               ? std::pair(scenario.group.ranks,
+                           scenario.sharding ? scenario.sharding->parameter_dtype : std::nullopt)
+               : std::pair(std::int64_t{0}, std::optional<DType>());
+}
+
 bool names_link_file(const Json& document) {
     const Json::json_pointer place("/cluster/link");
     return document.is_object() && document.contains(place) && document[place].is_string();
@@ -284,10 +292,12 @@ void WhatIfs::read_document(const std::vector<std::size_t>& position) {
         const bool shards = scenario_.sharding.has_value();
         const Strategy strategy = scenario_.sync.strategy;
         const bool cuda_graph = scenario_.step.cuda_graph;
+        const auto seen = seen_by_computing(scenario_);
         reread_scenario(document_, file_, read_file_, changed, scenario_, StrategyKinds::all);
         if (changed.contains(ScenarioSection::workload) ||
             scenario_.sync.batch_norm != batch_norm || scenario_.sharding.has_value() != shards ||
-            scenario_.sync.strategy != strategy || scenario_.step.cuda_graph != cuda_graph) {
+            scenario_.sync.strategy != strategy || scenario_.step.cuda_graph != cuda_graph ||
+            seen_by_computing(scenario_) != seen) {
             make_input();
         } else {
             set_input(changed);
@@ -357,12 +367,23 @@ WhatIf WhatIfs::evaluate_here() {
         }
         return row;
     }
-    if (!plan_ && scenario_.sharding) {
-        plan_.emplace(scenario_, input_, *scenario_.sharding);
-    } else if (!plan_) {
-        plan_.emplace(input_, cap_.cap ? with_cap(without_list(request), *cap_.cap) : request);
+    const auto planned = [&](const Scenario& scenario, const StepInput& input) {
+        return scenario.sharding
+                   ? PlannedStep(scenario, input, *scenario.sharding)
+                   : PlannedStep(input,
+                                 cap_.cap ? with_cap(without_list(request), *cap_.cap) : request);
+    };
+    if (!plan_) {
+        plan_.emplace(planned(scenario_, input_));
     }
-    return plan_->simulate();
+    WhatIf row = plan_->simulate();
+    if (cap_.range) {
+        row.range = step_range(scenario_, input_, row.times.step(),
+                               [&](const Scenario& there, const StepInput& input) {
+                                   return planned(there, input).simulate().times.step();
+                               });
+    }
+    return row;
 }
 
 }  // namespace bucketwise

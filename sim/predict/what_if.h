@@ -19,6 +19,7 @@
 #include "sim/engine/engine.h"
 #include "sim/engine/step_parts.h"
 #include "sim/predict/planned_setting.h"
+#include "sim/predict/preset_ends.h"
 #include "sim/program/program.h"
 #include "sim/scenario/scenario.h"
 
@@ -56,6 +57,7 @@ class Grid {
 struct CapChoice {
     std::optional<Bytes> cap = {};  // empty: the scenario's own, or the framework's default
     bool best = false;              // also the best of all caps
+    bool range = false;             // also the step at both ends of presets; not with best
     bool operator==(const CapChoice&) const = default;
 };
 
@@ -68,6 +70,7 @@ struct WhatIf {
                                                 // or with the scenario's own sharding
     std::optional<ShardingRequest> sharding = {};  // in place of a cap; then buckets are groups
     Bytes memory = {};                             // that a sharded step needs
+    std::optional<StepRange> range = {};           // with CapChoice::range, where presets are used
     bool operator==(const WhatIf&) const = default;
 };
 

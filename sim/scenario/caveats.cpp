@@ -114,10 +114,14 @@ void note_run(const Scenario& scenario, std::vector<std::string>& notes) {
     };
     note(run.channels_last.has_value(), "channels_last", turns_images,
          "convolutions on tensor cores");
-    if (priced && run.attention == AttentionKernel::flash &&
+    if (priced && is_flash(run.attention) &&
         (!device->flash_attention || element_size(workload->arithmetic) != Bytes{2})) {
         notes.emplace_back(
             "/workload/attention is flash, which PyTorch has for 16 bits only, from Ampere on");
+    } else if (priced && run.attention == AttentionKernel::flash_3 &&
+               device->synchronous_share == 1) {
+        notes.emplace_back(
+            "/workload/attention is flash_3, which is for GPUs from Hopper on, but for consumers'");
     }
 }
 

@@ -16,10 +16,11 @@ namespace {
 
 class Activations {
   public:
-    Activations(const ModelWorkload& workload, const Model& model)
+    // `seen`: the dtype of the parameters that forward sees.
+    Activations(const ModelWorkload& workload, const Model& model, DType seen)
         : model_(model),
           size_(element_size(workload.arithmetic).count),
-          autocast_(workload.dtype == DType::float32 && size_ == 2),
+          autocast_(seen == DType::float32 && size_ == 2),
           compiled_(workload.run.execution == Execution::compiled),
           scores_(!is_attention_fused(model, workload.run)) {}
 
@@ -60,7 +61,8 @@ class Activations {
             case OperationKind::normalisation:
                 return compiled_ ? 0 : operation.kept_elements * size_ + operation.kept_bytes;
             case OperationKind::stream:
-                return operation.kept_elements * (autocast_ ? float32 : size_) +
+                return operation.kept_elements *
+                           (autocast_ || operation.upcasts ? std::max(float32, size_) : size_) +
                        operation.kept_bytes;
             default:
                 return operation.kept_elements * size_ + operation.kept_bytes;
@@ -116,10 +118,11 @@ std::vector<Bytes> gradients_after(const Model& model, Bytes element) {
     return after;
 }
 
-// `caches_casts`: forward runs under autocast, which keeps 16-bit copies of all weights to its end.
-void take_activations(const ModelWorkload& workload, const Model& model, bool caches_casts,
+// `seen`: the dtype of the parameters that forward sees. Autocast keeps 16-bit copies of all
+// weights to the end of forward.
+void take_activations(const ModelWorkload& workload, const Model& model, DType seen,
                       MemoryNeed& need) {
-    const Activations activations(workload, model);
+    const Activations activations(workload, model, seen);
     const std::vector<RecomputedBlock> blocks =
         workload.recompute
             ? recomputed_blocks(model, *workload.recompute, is_attention_fused(model, workload.run))
@@ -146,7 +149,7 @@ void take_activations(const ModelWorkload& workload, const Model& model, bool ca
     }
     advance_to(left.size());
     for (const RecomputedBlock& block : blocks) {
-        for (std::size_t i = block.first; caches_casts && i + 1 < block.end; ++i) {
+        for (std::size_t i = block.first; i + 1 < block.end; ++i) {
             before += std::ranges::find(block.kept, i) == block.kept.end() ? activations.cast_of(i)
                                                                            : Bytes{0};
         }
@@ -165,14 +168,14 @@ std::optional<std::int64_t> copies_of_state(const StepRequest& step) {
     return *optimizer == Optimizer::adam ? 2 : *optimizer == Optimizer::sgd_momentum ? 1 : 0;
 }
 
-void take_model(const ModelWorkload& workload, bool caches_casts, MemoryNeed& need) {
+void take_model(const ModelWorkload& workload, DType seen, MemoryNeed& need) {
     const Model model = model_of(workload);
     need.gradients = model.numel() * element_size(workload.dtype);
     need.parameters = need.gradients + model.frozen_elements * element_size(workload.dtype);
     for (const Buffer& buffer : model.buffers) {
         need.parameters = need.parameters + buffer.numel * buffer.element;
     }
-    take_activations(workload, model, caches_casts, need);
+    take_activations(workload, model, seen, need);
 }
 
 void take_gradients(const GradientWorkload& workload, MemoryNeed& need) {
@@ -280,8 +283,9 @@ Bytes MemoryNeed::at_end() const {
 MemoryNeed memory_need(const Scenario& scenario, const ShardedMemory& sharded) {
     MemoryNeed need;
     if (const auto* workload = std::get_if<ModelWorkload>(&scenario.workload)) {
-        // Parameters that are gathered in 16 bits are not cast once more.
-        take_model(*workload, !scenario.sharding || !scenario.sharding->parameter_dtype, need);
+        const std::optional<DType> gathered =
+            scenario.sharding ? scenario.sharding->parameter_dtype : std::nullopt;
+        take_model(*workload, gathered.value_or(workload->dtype), need);
     }
     need.parameters = sharded.of(ShardedTensor::parameters);
     need.gradients =
@@ -305,7 +309,7 @@ MemoryNeed memory_need(const Scenario& scenario) {
     }
     MemoryNeed need;
     if (const auto* workload = std::get_if<ModelWorkload>(&scenario.workload)) {
-        take_model(*workload, true, need);
+        take_model(*workload, workload->dtype, need);
     } else {
         take_gradients(std::get<GradientWorkload>(scenario.workload), need);
     }

@@ -118,17 +118,32 @@ std::vector<RankClass> classes_of(const std::vector<Straggler>& stragglers, std:
 }
 
 Workload timed_workload(const ModelWorkload& workload, const Scenario& scenario) {
-    const ModelTiming timing{.device = workload.device.value_or(device_for_spreading()),
-                             .arithmetic = workload.arithmetic,
-                             .measured_forward = workload.forward,
-                             .measured_backward = workload.backward,
-                             .measured_forward_operations = workload.forward_operations,
-                             .measured_backward_operations = workload.backward_operations,
-                             .batch_norm = scenario.sync.batch_norm,
-                             .run = workload.run,
-                             .is_one_launch = scenario.step.cuda_graph,
-                             .recompute = workload.recompute};
+    const ModelTiming timing{
+        .device = workload.device.value_or(device_for_spreading()),
+        .arithmetic = workload.arithmetic,
+        .measured_forward = workload.forward,
+        .measured_backward = workload.backward,
+        .measured_forward_operations = workload.forward_operations,
+        .measured_backward_operations = workload.backward_operations,
+        .batch_norm = scenario.sync.batch_norm,
+        .run = workload.run,
+        .is_one_launch = scenario.step.cuda_graph,
+        .recompute = workload.recompute,
+        .parameter_dtype = scenario.sharding ? scenario.sharding->parameter_dtype : std::nullopt,
+        .ranks = scenario.group.ranks};
     return workload_from_model(model_of(workload), workload.dtype, timing);
+}
+
+// Sums one micro-step: each operation on the device or its host, whichever takes longer.
+double computing_seconds(const ModelWorkload& workload, const Scenario& scenario) {
+    const Workload timed = timed_workload(workload, scenario);
+    double seconds = 0;
+    for (const std::vector<TimedOperation>* pass : {&timed.forward, &timed.backward}) {
+        for (const TimedOperation& operation : *pass) {
+            seconds += to_ms(std::max(operation.device, operation.host)) / 1e3;
+        }
+    }
+    return seconds;
 }
 
 Workload timed_workload(const GradientWorkload& workload, const Scenario& /*scenario*/) {
@@ -273,7 +288,30 @@ bool has_prior_computing(const Scenario& scenario) {
 
 Scenario at_device_end(Scenario scenario, PresetEnd end) {
     invariant(has_prior_computing(scenario), "computing is a preset's");
-    std::get<ModelWorkload>(scenario.workload).device->prior->end = end;
+    auto& workload = std::get<ModelWorkload>(scenario.workload);
+    GpuPrior& prior = *workload.device->prior;
+    const double typical = computing_seconds(workload, scenario);
+    double sum = 0;
+    double squares = 0;
+    for (const GpuFactor factor : every<GpuFactor>) {
+        std::optional<double>& given = prior.given[static_cast<std::size_t>(factor)];
+        if (!given) {
+            given = range_of(factor).range[static_cast<std::size_t>(end)];
+            const double effect =
+                std::abs(std::log(computing_seconds(workload, scenario) / typical));
+            given.reset();
+            sum += effect;
+            squares += effect * effect;
+        }
+    }
+    const double share = sum > 0 ? std::sqrt(squares) / sum : 1;
+    for (const GpuFactor factor : every<GpuFactor>) {
+        std::optional<double>& given = prior.given[static_cast<std::size_t>(factor)];
+        if (!given) {
+            const PresetRange& range = range_of(factor).range;
+            given = std::lerp(prior[factor], range[static_cast<std::size_t>(end)], share);
+        }
+    }
     return scenario;
 }
 

@@ -283,7 +283,9 @@ const JsonTable<ModelWorkload>& model_keys() {
           "nothing was measured"},
          {"attention", run(&RunAs::attention, as::one_of<AttentionKernel>()), "`automatic`",
           "`eager`, its scores in memory; `fused`, one kernel of any GPU; `flash`, one that "
-          "overlaps its loads; `automatic`: flash with 16 bits from Ampere on, else fused, as "
+          "overlaps its loads (FlashAttention-2), `flash_1` the first FlashAttention, `flash_3` "
+          "the third or cuDNN's on Hopper and later; `automatic`: flash with 16 bits from Ampere "
+          "on, else fused, as "
           "PyTorch's `scaled_dot_product_attention` chooses; eager for cs336, which writes it out"},
          {"channels_last", run(&RunAs::channels_last, as::boolean()), "with 16 bits",
           "whether images have their channels last. Tensor cores need it; other images are turned "
@@ -293,7 +295,8 @@ const JsonTable<ModelWorkload>& model_keys() {
           "each block but for attention and every other product (torchtitan's selective `op`). "
           "Measured backward passes contain it"},
          {"forward_ms", as::milliseconds(), "from the device",
-          "measured forward pass of one micro-step; with `backward_ms`"},
+          "measured forward pass of one micro-step, on one GPU where the device is a preset: the "
+          "slowest rank then takes longer (`rank_spread`); with `backward_ms`"},
          {"backward_ms", as::milliseconds(), "from the device",
           "measured backward pass of one micro-step, without communication; with `forward_ms`"},
          {"forward_operations_us", operation_times(), "none",

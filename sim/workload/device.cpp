@@ -37,6 +37,8 @@ struct Chip {
     Lanes lanes = Lanes::wide;
     Attention attention = Attention::flash;
     double sustained = 1;
+    double synchronous_share = 1;  // Device's, as the next
+    double tensor_sustained = 1;
     std::string_view source;
 };
 
@@ -48,55 +50,71 @@ constexpr double sustained_t4 = 0.45;
 constexpr double sustained_l4 = 0.84;
 constexpr double sustained_mi300x = 0.81;
 
+// A share of the tensor cores' peak lasts for hours (docs/decisions/device_priors.md). 500 instead
+// of 700 W lower the clock by less than the power.
+constexpr double sustained_h100 = 0.825;
+constexpr double sustained_h100_500w = 0.675;
+
+// mma.sync on an H100 (Luo et al. 2024, arXiv 2402.13499: about 60 % of the peak that wgmma
+// reaches), and the same rate of a multiprocessor and clock on a B200.
+constexpr double hopper_synchronous = 0.60;
+constexpr double blackwell_synchronous = 0.30;
+
 // clang-format off
-constexpr std::array<Chip, 16> chips{{
+constexpr std::array<Chip, 18> chips{{
     {"A100", "A100 80GB SXM", {19.5, 156, 312, 312, 9.7}, 2039, 80, 108,
-     Lanes::narrow, Attention::flash, 1,
+     Lanes::narrow, Attention::flash, 1, 1, 1,
+     "NVIDIA A100 Tensor Core GPU data sheet; A100 white paper"},
+    {"A100 40GB", "A100 40GB SXM", {19.5, 156, 312, 312, 9.7}, 1555, 40, 108,
+     Lanes::narrow, Attention::flash, 1, 1, 1,
      "NVIDIA A100 Tensor Core GPU data sheet; A100 white paper"},
     {"A10G", "A10G, of AWS g5", {35, 35, 70, 70, 0.55}, 600, 24, 80,
-     Lanes::wide, Attention::flash, 1,
+     Lanes::wide, Attention::flash, 1, 1, 1,
      "NVIDIA A10G data sheet for AWS; multiprocessors as CUDA reports them"},
     {"A40", "A40", {37.4, 74.8, 149.7, 149.7, 0.58}, 696, 48, 84,
-     Lanes::wide, Attention::flash, 1,
+     Lanes::wide, Attention::flash, 1, 1, 1,
      "NVIDIA A40 data sheet; Ampere GA102 white paper"},
     {"A4000", "RTX A4000", {19.2, 38.3, 76.7, 76.7, 0.3}, 448, 16, 48,
-     Lanes::wide, Attention::flash, 1,
+     Lanes::wide, Attention::flash, 1, 1, 1,
      "NVIDIA RTX A4000 data sheet, halved to dense; Ampere GA102 white paper"},
     {"B200", "B200 SXM", {75, 1125, 2250, 2250, 37}, 8000, 180, 148,
-     Lanes::wide, Attention::flash, 1,
+     Lanes::wide, Attention::flash, 1, blackwell_synchronous, 1,
      "NVIDIA HGX platform page, halved to dense; memory of DGX B200 data sheet"},
     {"GB200", "one of GB200's two", {80, 1250, 2500, 2500, 40}, 8000, 186, 152,
-     Lanes::wide, Attention::flash, 1,
+     Lanes::wide, Attention::flash, 1, blackwell_synchronous, 1,
      "NVIDIA GB200 NVL72 page, halved to dense; multiprocessors as CUDA reports them"},
     {"H100", "H100 SXM5 80GB", {67, 494.5, 989, 989, 34}, 3350, 80, 132,
-     Lanes::wide, Attention::flash, 1,
+     Lanes::wide, Attention::flash, 1, hopper_synchronous, sustained_h100,
      "NVIDIA H100 Tensor Core GPU data sheet, halved to dense; H100 white paper"},
+    {"H100 96GB", "H100 with 96 GB of HBM2e and 500 W", {67, 494.5, 989, 989, 34}, 2400, 96, 132,
+     Lanes::wide, Attention::flash, 1, hopper_synchronous, sustained_h100_500w,
+     "torchtitan, benchmarks/llama3_h100_202412_torchtitan.md"},
     {"H200", "H200 SXM", {67, 494.5, 989, 989, 34}, 4800, 141, 132,
-     Lanes::wide, Attention::flash, 1,
+     Lanes::wide, Attention::flash, 1, hopper_synchronous, sustained_h100,
      "NVIDIA H200 Tensor Core GPU data sheet, halved to dense; H100 white paper"},
     {"L4", "L4", {30.3, 60, 121, 121, 0.47}, 300, 24, 58,
-     Lanes::wide, Attention::flash, sustained_l4,
+     Lanes::wide, Attention::flash, sustained_l4, 1, 1,
      "NVIDIA L4 Tensor Core GPU data sheet, halved to dense; Ada white paper"},
     {"L40S", "L40S", {91.6, 183, 362, 362, 1.4}, 864, 48, 142,
-     Lanes::wide, Attention::flash, 1,
+     Lanes::wide, Attention::flash, 1, 1, 1,
      "NVIDIA L40S data sheet; Ada white paper"},
     {"MI300X", "AMD Instinct MI300X", {163.4, 653.7, 1307.4, 1307.4, 81.7}, 5300, 192, 304,
-     Lanes::narrow, Attention::flash, sustained_mi300x,
+     Lanes::narrow, Attention::flash, sustained_mi300x, 1, 1,
      "AMD Instinct MI300X data sheet"},
     {"RTX 3090", "GeForce RTX 3090", {35.6, 35.6, 71, 71, 0.56}, 936, 24, 82,
-     Lanes::wide, Attention::flash, 1,
+     Lanes::wide, Attention::flash, 1, 1, 1,
      "NVIDIA Ampere GA102 white paper"},
     {"RTX 4090", "GeForce RTX 4090", {82.6, 82.6, 165.2, 165.2, 1.3}, 1008, 24, 128,
-     Lanes::wide, Attention::flash, 1,
+     Lanes::wide, Attention::flash, 1, 1, 1,
      "NVIDIA Ada white paper"},
     {"RTX PRO 6000", "RTX PRO 6000 Blackwell", {125, 251.9, 503.8, 503.8, 2.0}, 1792, 96, 188,
-     Lanes::wide, Attention::flash, 1,
+     Lanes::wide, Attention::flash, 1, 1, 1,
      "NVIDIA RTX Blackwell PRO white paper"},
     {"T4", "T4", {8.1, 0, 65, 0, 0.25}, 320, 16, 40,
-     Lanes::narrow, Attention::fused, sustained_t4,
+     Lanes::narrow, Attention::fused, sustained_t4, 1, 1,
      "NVIDIA T4 data sheet; Turing white paper"},
     {"V100", "V100 SXM2", {15.7, 0, 125, 0, 7.8}, 900, 32, 80,
-     Lanes::narrow, Attention::fused, 1,
+     Lanes::narrow, Attention::fused, 1, 1, 1,
      "NVIDIA V100 data sheet; V100 white paper"},
 }};
 // clang-format on
@@ -115,7 +133,9 @@ DevicePreset preset_of(const Chip& chip) {
              .prior = GpuPrior{},
              .wide = chip.lanes == Lanes::wide,
              .flash_attention = chip.attention == Attention::flash,
-             .sustained = chip.sustained},
+             .synchronous_share = chip.synchronous_share,
+             .sustained = chip.sustained,
+             .tensor_sustained = chip.tensor_sustained},
             chip.what,
             chip.source};
 }
@@ -144,7 +164,8 @@ struct OtherSpelling {
     std::string_view text;  // as spelt_alike() makes it
     std::string_view chip;
 };
-constexpr std::array<OtherSpelling, 14> other_spellings{{{"a10080gb", "A100"},
+constexpr std::array<OtherSpelling, 15> other_spellings{{{"a10080gb", "A100"},
+                                                         {"a100sxm440gb", "A100 40GB"},
                                                          {"a100sxm480gb", "A100"},
                                                          {"a10080gbsxm", "A100"},
                                                          {"rtxa4000", "A4000"},

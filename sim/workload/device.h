@@ -54,7 +54,11 @@ struct Device {
     std::optional<GpuPrior> prior = {};
     bool wide = false;             // 128 float32 lanes a multiprocessor, not 64
     bool flash_attention = false;  // has kernels for it: Ampere and later
-    double sustained = 1;          // share of the peak rates that its power lets last
+    // Share of the tensor cores' peak that Ampere's synchronous instructions reach; below 1 there
+    // are asynchronous ones.
+    double synchronous_share = 1;
+    double sustained = 1;         // share of the peak rates that its power lets last
+    double tensor_sustained = 1;  // of the tensor cores besides
     bool operator==(const Device&) const = default;
 
     [[nodiscard]] Duration time_to_launch_copy() const { return copy_launch.value_or(launch); }

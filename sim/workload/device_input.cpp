@@ -50,7 +50,8 @@ const JsonTable<Device>& peak_keys() {
 // A factor of a prior. Shares of a peak may exceed it a little: above 1 an algorithm needs fewer
 // operations.
 JsonKey<Device> factor_key(GpuFactor factor, std::string_view meaning) {
-    const bool is_share = factor != GpuFactor::kernel_us && factor != GpuFactor::host_scale;
+    const bool is_share = factor != GpuFactor::kernel_us && factor != GpuFactor::host_scale &&
+                          factor != GpuFactor::rank_spread;
     const JsonType<double> type =
         as::number(is_share ? NumberRange{1e-3, 1.5} : NumberRange{0, 100});
     KeyUse<Device> use{type};
@@ -142,7 +143,10 @@ const JsonTable<Device>& device_keys() {
          factor_key(kernel_us, "time of each kernel beyond its work, 0 to 100"),
          factor_key(host_scale,
                     "host times, 1 as a server's, 0 to 100; about 0.6 for a fast desktop's CPU, "
-                    "1.8 for an old or a busy server's")},
+                    "1.8 for an old or a busy server's"),
+         factor_key(rank_spread,
+                    "how much longer than on the mean rank computing takes on the slowest of e "
+                    "ranks, of e² twice as much; all others wait for it")},
         {},
         device_conditions()};
     return table;

@@ -76,6 +76,33 @@ PassCost EagerCosts::of(const Operation& operation, Pass pass, bool follows_pass
     return cost;
 }
 
+// Backward reads more for each product. Narrow heads reuse less of what they load. Both ratios are
+// those of FlashAttention's published rates (arXiv 2307.08691, figures 4 to 6).
+double EagerCosts::attention_efficiency(bool forward, std::int64_t head_width) const {
+    constexpr double forward_share = 1.15;
+    constexpr double backward_share = 0.95;
+    constexpr double feeding = 16;
+    constexpr double usual_width = 128;
+    constexpr double first_version = 0.53;  // of the second
+    const GpuPrior& prior = *device_.prior;
+    const double usual = prior[GpuFactor::flash_efficiency];
+    if (!on_tensor_cores(arithmetic_)) {
+        return usual;
+    }
+    if (!is_flash(run_.attention)) {
+        return prior[GpuFactor::fused_efficiency];
+    }
+    const auto width = static_cast<double>(head_width);
+    const double flash = usual * (forward ? forward_share : backward_share) *
+                         (width / (width + feeding)) * ((usual_width + feeding) / usual_width);
+    if (run_.attention == AttentionKernel::flash_3) {
+        return flash;
+    }
+    // Slower instructions leave power for their clock.
+    const double synchronous = flash * device_.synchronous_share / device_.tensor_sustained;
+    return run_.attention == AttentionKernel::flash ? synchronous : synchronous * first_version;
+}
+
 // Two products forward, five backward, which computes the scores again. Queries, keys, values, the
 // result and their gradients move once.
 PassCost EagerCosts::attention_cost(const Operation& operation, Pass pass) const {
@@ -88,11 +115,12 @@ PassCost EagerCosts::attention_cost(const Operation& operation, Pass pass) const
     const MatrixProduct& values = *operation.product;
     const double activations =
         static_cast<double>(values.m * values.n) * static_cast<double>(values.count);
-    const double flops =
-        (forward ? 2 : 5) * 2 * activations * static_cast<double>(values.k) * (causal ? 0.5 : 1.0);
-    const bool overlaps = run_.attention == AttentionKernel::flash || !on_tensor_cores(arithmetic_);
-    const double efficiency =
-        (*device_.prior)[overlaps ? GpuFactor::flash_efficiency : GpuFactor::fused_efficiency];
+    // Tiles on the diagonal are computed whole.
+    constexpr double causal_tile = 128;
+    const auto length = static_cast<double>(values.k);
+    const double computed = causal ? std::min(0.5 * (1 + causal_tile / length), 1.0) : 1.0;
+    const double flops = (forward ? 2 : 5) * 2 * activations * length * computed;
+    const double efficiency = attention_efficiency(forward, values.n);
     const EagerPass& eager = eager_pass(operation, pass);
     return {std::max(flops / (product_rate(device_, arithmetic_) * efficiency),
                      passes_seconds((forward ? 4 : 8) * activations * size_)) +
@@ -134,6 +162,7 @@ PassCost EagerCosts::memory_cost(const Operation& operation, Pass pass, bool fol
         operation.kind == OperationKind::stream || operation.kind == OperationKind::normalisation;
     auto elements = static_cast<double>(work_of(operation, pass).elements);
     std::int64_t kernels = eager.kernels;
+    double casts = 0;  // in bytes
     if (run_.execution == Execution::compiled) {
         // The input is still on the chip and need not be written.
         const bool fuses = follows_pass && operation.kind != OperationKind::normalisation;
@@ -141,14 +170,22 @@ PassCost EagerCosts::memory_cost(const Operation& operation, Pass pass, bool fol
         kernels = fuses ? 0 : std::min<std::int64_t>(kernels, 1);
     } else {
         elements += static_cast<double>(eager.elements);
-        if (autocast_ && operation.kind == OperationKind::normalisation &&
+        if (operation.upcasts && size_ == half_precision && pass != Pass::weight_gradient) {
+            // The input, half of what forward moves, is cast, and its gradient back.
+            casts = 0.5 * static_cast<double>(operation.forward.elements) *
+                    (single_precision + half_precision);
+            ++kernels;
+        }
+        if (autocast_ && !operation.upcasts && operation.kind == OperationKind::normalisation &&
             pass != Pass::weight_gradient) {
             // Half of forward's elements are its result: 4 + 2 bytes each.
             elements += 0.75 * static_cast<double>(operation.forward.elements);
             ++kernels;
         }
     }
-    return {passes_seconds(elements * (stream ? stream_size() : size_)), kernels};
+    const bool upcast = operation.upcasts && run_.execution == Execution::eager;
+    const double size = upcast ? std::max(single_precision, size_) : stream ? stream_size() : size_;
+    return {passes_seconds(elements * size + casts), kernels};
 }
 
 Duration EagerCosts::host(const PassCost& cost, Pass pass, bool node,

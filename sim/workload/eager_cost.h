@@ -70,6 +70,8 @@ class EagerCosts {
                                 std::int64_t gradients) const;
 
   private:
+    // Share of the rate of large products.
+    [[nodiscard]] double attention_efficiency(bool forward, std::int64_t head_width) const;
     [[nodiscard]] PassCost attention_cost(const Operation& operation, Pass pass) const;
     [[nodiscard]] PassCost product_cost(const Operation& operation, Pass pass) const;
     [[nodiscard]] PassCost memory_cost(const Operation& operation, Pass pass,

@@ -22,14 +22,15 @@ enum class GpuFactor : std::uint8_t {
     fused_efficiency,
     pass_efficiency,
     kernel_us,
-    host_scale
+    host_scale,
+    rank_spread
 };
 
 template <>
 inline constexpr auto names_of<GpuFactor> = names("tensor_efficiency", "vector_efficiency",
                                                   "convolution_efficiency", "flash_efficiency",
                                                   "fused_efficiency", "pass_efficiency",
-                                                  "kernel_us", "host_scale");
+                                                  "kernel_us", "host_scale", "rank_spread");
 
 struct FactorRange {
     PresetRange range{};
@@ -37,14 +38,15 @@ struct FactorRange {
 };
 inline const FactorRange& range_of(GpuFactor factor) {
     static constexpr std::array<FactorRange, every<GpuFactor>.size()> ranges{{
-        {{0.60, 0.79, 0.95}, "of the tensor cores' peak, of large tiles"},
-        {{0.75, 0.96, 1.10}, "of the other units' peak; above 1: fewer operations (Winograd)"},
-        {{0.65, 0.89, 1.10}, "of that, convolutions"},
-        {{0.30, 0.50, 0.70}, "of that, attention in one kernel that overlaps its loads"},
-        {{0.05, 0.10, 0.25}, "of that, attention in one kernel that does not"},
-        {{0.72, 0.87, 0.95}, "of the memory's peak, of passes over tensors"},
+        {{0.73, 0.855, 0.95}, "of the tensor cores' peak, of large tiles"},
+        {{0.80, 0.96, 1.08}, "of the other units' peak; above 1: fewer operations (Winograd)"},
+        {{0.70, 0.86, 1.05}, "of that, convolutions"},
+        {{0.50, 0.70, 0.85}, "of that, attention in one kernel that overlaps its loads"},
+        {{0.05, 0.085, 0.2}, "of that, attention in one kernel that does not"},
+        {{0.76, 0.87, 0.95}, "of the memory's peak, of passes over tensors"},
         {{4.5, 3.0, 2.0}, "of each kernel, what it takes beyond its work, in us"},
         {{1.8, 1.0, 0.5}, "of a server's host times"},
+        {{0.02, 0.012, 0.0}, "slower than the mean rank is the slowest of e; of e^2 twice as much"},
     }};
     return ranges[static_cast<std::size_t>(factor)];
 }
@@ -68,13 +70,19 @@ template <>
 inline constexpr auto names_of<Execution> = names("eager", "compiled");
 
 // Attention's scores: written to memory and read again (eager); kept on the chip by a kernel of any
-// GPU (fused); by one that overlaps its loads, for 16-bit tensors from Ampere on (flash).
-// Automatic: the choice of PyTorch's scaled_dot_product_attention; eager for a model that writes
-// attention out (CS336's).
-enum class AttentionKernel : std::uint8_t { automatic, eager, fused, flash };
+// GPU (fused); by one that overlaps its loads, for 16-bit tensors from Ampere on: FlashAttention-2
+// (flash), the first FlashAttention, in CUDA or Triton (flash_1), or one for the asynchronous
+// products of Hopper and later, FlashAttention-3 and cuDNN's (flash_3). Automatic: the choice of
+// PyTorch's scaled_dot_product_attention; eager for a model that writes attention out (CS336's).
+enum class AttentionKernel : std::uint8_t { automatic, eager, fused, flash, flash_1, flash_3 };
 
 template <>
-inline constexpr auto names_of<AttentionKernel> = names("automatic", "eager", "fused", "flash");
+inline constexpr auto names_of<AttentionKernel> = names("automatic", "eager", "fused", "flash",
+                                                        "flash_1", "flash_3");
+
+constexpr bool is_flash(AttentionKernel kernel) {
+    return kernel >= AttentionKernel::flash;
+}
 
 // Host time in eager PyTorch on a server's CPU, in microseconds; host_scale multiplies all of it.
 // In a compiled graph generated code launches each kernel.

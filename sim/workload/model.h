@@ -81,9 +81,9 @@ enum class OperationKind : std::uint8_t {
 };
 
 template <>
-inline constexpr auto names_of<OperationKind> = names("pass", "stream", "normalisation", "linear",
-                                                      "convolution", "scores", "scores_pass",
-                                                      "weighted_sum", "masked_sum");
+inline constexpr auto names_of<OperationKind> = names("pass", "stream", "normalisation",
+                                                      "linear", "convolution", "scores",
+                                                      "scores_pass", "weighted_sum", "masked_sum");
 
 constexpr bool is_attention(OperationKind kind) {
     return kind == OperationKind::scores || kind == OperationKind::scores_pass ||
@@ -120,6 +120,7 @@ struct Operation {
     std::int64_t kernel_area = 1;       // of a convolution: taps per input channel
     std::int64_t operand_elements = 0;  // of a product: its two factors and its result
     EagerPasses eager = {};
+    bool upcasts = false;  // a pass that eager frameworks run in float32, casting 16-bit input
     // Kept by autograd until backward, for this operation or for readers of its result. Bytes count
     // tensors outside the arithmetic: a dropout's mask, the places of maxima.
     std::int64_t kept_elements = 0;

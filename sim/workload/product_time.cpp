@@ -69,7 +69,7 @@ double product_rate(const Device& device, Arithmetic arithmetic) {
     const GpuPrior& prior = *device.prior;
     const double efficiency =
         on_tensor_cores(arithmetic)
-            ? prior[GpuFactor::tensor_efficiency]
+            ? prior[GpuFactor::tensor_efficiency] * device.tensor_sustained
             : prior[GpuFactor::vector_efficiency] * (device.wide ? wide_efficiency : 1.0);
     return device.peak(arithmetic) * 1e12 * device.sustained * efficiency;
 }

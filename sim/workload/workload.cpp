@@ -32,9 +32,17 @@ bool is_measured(const ModelTiming& timing) {
 Costs costs_of(const Model& model, DType dtype, const ModelTiming& timing) {
     Costs costs{model, timing, {}};
     if (timing.device.prior && !is_measured(timing)) {
-        costs.eager.emplace(model, timing.device, timing.arithmetic, dtype, timing.run);
+        costs.eager.emplace(model, timing.device, timing.arithmetic,
+                            timing.parameter_dtype.value_or(dtype), timing.run);
     }
     return costs;
+}
+
+// How much longer than on the mean rank computing takes on the slowest, for which all others wait.
+double slowest_of(const ModelTiming& timing) {
+    return timing.device.prior ? 1 + (*timing.device.prior)[GpuFactor::rank_spread] *
+                                         std::log(static_cast<double>(timing.ranks))
+                               : 1;
 }
 
 Duration duration_from_seconds(double seconds) {
@@ -86,6 +94,7 @@ bool both_over_memory(const Costs& costs, const CostedOperation& before,
 
 // Autograd reaches an operation's node with the first of its passes.
 void set_costs(std::vector<CostedOperation>& operations, const Costs& costs) {
+    const double slowest = slowest_of(costs.timing);
     for (std::size_t i = 0; i < operations.size(); ++i) {
         TimedOperation& timed = operations[i].operation;
         const auto [index, pass] = *timed.source;
@@ -94,7 +103,7 @@ void set_costs(std::vector<CostedOperation>& operations, const Costs& costs) {
         const PassCost cost = costs.eager->of(
             costs.model.operations[static_cast<std::size_t>(index)], pass,
             i > 0 && first && both_over_memory(costs, operations[i - 1], operations[i]));
-        timed.device = duration_from_seconds(cost.seconds);
+        timed.device = duration_from_seconds(cost.seconds * slowest);
         timed.host = costs.eager->host(cost, pass, first, timed.ready_count);
     }
 }
@@ -108,7 +117,7 @@ std::vector<TimedOperation> timed(std::vector<CostedOperation> operations, const
     } else if (!measured_operations.empty()) {
         set_times(operations, measured_operations, device);
     } else if (measured_total) {
-        spread_total(operations, *measured_total);
+        spread_total(operations, scaled(*measured_total, slowest_of(costs.timing)));
     } else {
         for (CostedOperation& costed : operations) {
             costed.operation.device = duration_from_seconds(costed.seconds);

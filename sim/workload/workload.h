@@ -159,6 +159,9 @@ struct ModelTiming {
     RunAs run = {};              // where nothing was measured
     bool is_one_launch = false;  // the step is one CUDA graph
     std::optional<Recompute> recompute = {};
+    // Forward sees parameters of this dtype, where it is not the gradients' (FSDP's param_dtype).
+    std::optional<DType> parameter_dtype = {};
+    std::int64_t ranks = 1;  // whose slowest the others wait for, where a prior has the costs
     bool operator==(const ModelTiming&) const = default;
 };
 

@@ -30,7 +30,7 @@ nlohmann::json json_answer_to(const Words& arguments) {
 
 TEST_CASE("device list prints every preset with its peaks and their source") {
     const nlohmann::json rows = json_answer_to({"device", "list", "--format", "json"}).at("rows");
-    CHECK(rows.size() == 16);
+    CHECK(rows.size() == 18);
     for (const nlohmann::json& row : rows) {
         INFO(row.dump());
         CHECK(row["float16_tflop_per_s"] >= row["float32_tflop_per_s"]);
@@ -44,13 +44,13 @@ TEST_CASE("device list prints every preset with its peaks and their source") {
 TEST_CASE("device show prints each factor with its range, and where it is from") {
     const nlohmann::json shown = json_answer_to({"device", "show", "H100", "--format", "json"});
     CHECK(shown["device"] == "H100");
-    CHECK(shown["rows"].size() == 8);
+    CHECK(shown["rows"].size() == 9);
     const Answer text = answer_to({"device", "show", "H100"});
     CHECK(text.output.find("NVIDIA H100") != std::string::npos);
     CHECK(text.output.find("us for an operation forward") != std::string::npos);
     const Answer unknown = answer_to({"device", "show", "H1000"});
     CHECK(unknown.exit_code == 2);
-    CHECK(unknown.errors.find("expected one of A100, A10G") != std::string::npos);
+    CHECK(unknown.errors.find("expected one of A100, A100 40GB, A10G") != std::string::npos);
 }
 
 TEST_CASE("predict shows the step at both ends of a device's range, where nothing was measured") {

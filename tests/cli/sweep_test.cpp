@@ -169,6 +169,22 @@ TEST_CASE("best finds each point's cap and what it gains over the default", "[sw
     }
 }
 
+TEST_CASE("a range says where a step may lie if presets are off", "[sweep_command]") {
+    const auto rows =
+        rows_in(sweep({resnet50, "--vary", "/workload/batch=8,64", "--range"}).output);
+    REQUIRE(rows.size() == 2);
+    for (const auto& row : rows) {
+        CHECK(row["low_step_ms"] < row["step_ms"]);
+        CHECK(row["step_ms"] < row["high_step_ms"]);
+    }
+    const auto measured = rows_in(sweep({two_buckets, "--range"}).output);
+    CHECK(measured.at(0)["low_step_ms"].is_null());
+    const Outcome refused = sweep({resnet50, "--bucket-cap", "best", "--range"});
+    CHECK(refused.exit_code == 2);
+    CHECK(refused.errors ==
+          "bucketwise: --range: expected one cap for every point, got --bucket-cap best\n");
+}
+
 TEST_CASE("a sweep with a point that is no scenario writes nothing", "[sweep_command]") {
     TestFolder folder;
     const std::string file = folder.file("rows");

@@ -178,8 +178,9 @@ TEST_CASE("devices and number types are understood however they are spelt", "[wo
     }
     CHECK(predicted("rtx4090", "half") == predicted("RTX 4090", "float16"));
     CHECK(predicted("a100-80gb", "tf32") == predicted("A100", "tfloat32"));
+    CHECK(predicted("NVIDIA A100-SXM4-40GB", "tf32") == predicted("a100 40gb", "tfloat32"));
     // Another board of that chip is not taken for it.
-    for (const char* device : {"a100-40gb", "h100-pcie", "H100 NVL"}) {
+    for (const char* device : {"a100-pcie-40gb", "h100-pcie", "H100 NVL"}) {
         CHECK(bucketwise({"predict", scenario, "--set", std::string("/workload/device=") + device})
                   .exit_code == 2);
     }

@@ -102,6 +102,7 @@ struct Traffic {
     std::int64_t backward_besides = 0;
     OperationKind kind = OperationKind::pass;
     std::int64_t kept = 1;
+    bool upcasts = false;
 };
 inline constexpr Traffic activation{2, 3};  // backward: gradient, saved tensor -> gradient
 // Backward needs the gradient alone. Two products, a negation, a concatenation, a sum, and the
@@ -127,9 +128,9 @@ inline constexpr Traffic first_token{0, 1, 1, 1, 0, 0, OperationKind::pass, 0};
 inline constexpr Traffic gather{2, 2};  // rows, kept at their new places
 // Log-softmax 2, backward 3; the negative log likelihood reads one element a row, but its
 // backward fills a dense gradient.
-inline constexpr Traffic cross_entropy{2, 4, 2, 3, 0, 0, OperationKind::stream};
-// Hugging Face's shifts and casts the logits first.
-inline constexpr Traffic cross_entropy_shifted{2, 4, 3, 3, 2, 0, OperationKind::stream};
+inline constexpr Traffic cross_entropy{2, 4, 2, 3, 0, 0, OperationKind::stream, 1, true};
+// Hugging Face's shifts the logits first.
+inline constexpr Traffic cross_entropy_shifted{2, 4, 3, 3, 2, 0, OperationKind::stream, 1, true};
 inline constexpr Traffic cross_entropy_written_out{2, 4, 8, 8, 10, 6, OperationKind::stream, 2};
 
 class ModelBuilder {
@@ -335,10 +336,10 @@ class ModelBuilder {
         if (kind == Norm::layer) {
             operation.parameters.push_back(parameter(name + ".bias", {width}));
         } else if (kind == Norm::rms) {
-            // In Python: a cast, square, mean, sum, root, two products, and a cast back. Both
-            // products are kept.
+            // In Python: square, mean, sum, root and two products. Both products are kept.
             operation.kept_elements = 2 * elements;
-            operation.eager = {{7, 10 * elements}, {6, 10 * elements}, {3, 5 * elements}};
+            operation.upcasts = true;
+            operation.eager = {{6, 5 * elements}, {11, 16 * elements}, {3, 2 * elements}};
         }
     }
 
@@ -350,6 +351,7 @@ class ModelBuilder {
         operation.eager.input_gradient = {traffic.backward_kernels,
                                           traffic.backward_besides * elements};
         operation.kept_elements = traffic.kept * elements;
+        operation.upcasts = traffic.upcasts;
     }
 
     // The gradient follows from the result, so the input is not kept.

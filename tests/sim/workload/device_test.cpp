@@ -44,10 +44,11 @@ TEST_CASE(
     // In MHz, from the same data sheets. Each lane adds and multiplies in one cycle; AMD's take two
     // numbers at once. Rates are rounded to three digits.
     const std::map<std::string_view, double> boost_mhz{
-        {"A100", 1410},     {"A10G", 1710},         {"A40", 1740},    {"A4000", 1560},
-        {"B200", 1980},     {"GB200", 2062},        {"H100", 1980},   {"H200", 1980},
-        {"L4", 2040},       {"L40S", 2520},         {"MI300X", 2100}, {"RTX 3090", 1695},
-        {"RTX 4090", 2520}, {"RTX PRO 6000", 2617}, {"T4", 1590},     {"V100", 1530}};
+        {"A100", 1410},      {"A100 40GB", 1410}, {"A10G", 1710},     {"A40", 1740},
+        {"A4000", 1560},     {"B200", 1980},      {"GB200", 2062},    {"H100", 1980},
+        {"H100 96GB", 1980}, {"H200", 1980},      {"L4", 2040},       {"L40S", 2520},
+        {"MI300X", 2100},    {"RTX 3090", 1695},  {"RTX 4090", 2520}, {"RTX PRO 6000", 2617},
+        {"T4", 1590},        {"V100", 1530}};
     CHECK(boost_mhz.size() == device_presets().size());
     for (const auto& [name, mhz] : boost_mhz) {
         INFO(name);

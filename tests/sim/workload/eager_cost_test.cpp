@@ -1,6 +1,7 @@
 #include "sim/workload/eager_cost.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "sim/workload/models/models.h"
@@ -109,6 +110,80 @@ TEST_CASE("a fused attention is one kernel, and moves no scores") {
         "cs336", {TransformerFamily::cs336, 1, 64, 256, 2, 128, 16}, two_sequences);
     const EagerCosts eager(written, device, Arithmetic::bfloat16, DType::bfloat16, {});
     CHECK(kernels(eager, named(written, "layers.0.attn.softmax"), Pass::forward) == 5);
+}
+
+// One layer of 2 heads of 128 on 1024 tokens, where only products take time: flops per second is
+// 10^12 times what the kernel's share of it is.
+double attention_seconds(const Device& preset, AttentionKernel kernel, Pass pass) {
+    Device device = preset;
+    device.memory_bandwidth = {1'000'000'000'000'000'000};
+    device.peak_tflop_per_s.fill(1);
+    device.prior->given.fill(1.0);
+    device.prior->given[static_cast<std::size_t>(GpuFactor::kernel_us)] = 0;
+    const Model model = make_transformer(
+        "gpt", {TransformerFamily::gpt2, 1, 256, 1024, 2, 128, 1024}, {1, 1024, 224});
+    const EagerCosts costs(model, device, Arithmetic::bfloat16, DType::bfloat16,
+                           {.attention = kernel});
+    return costs.of(named(model, "transformer.h.0.attn.values"), pass, false).seconds;
+}
+
+TEST_CASE("attention in one kernel runs at its kernel's share of the rate of products") {
+    // Two products of 1024 x 1024 x 256 forward, five backward; a causal mask leaves half of them
+    // and half of the tiles of 128 on the diagonal.
+    const double product = 2.0 * 1024 * 1024 * 256 * 0.5 * (1 + 128.0 / 1024) * 1e-12;
+    const Device ampere = *device_preset("A100");
+    using enum AttentionKernel;
+    CHECK(attention_seconds(ampere, flash, Pass::forward) == Approx(2 * product / 1.15));
+    CHECK(attention_seconds(ampere, flash, Pass::input_gradient) == Approx(5 * product / 0.95));
+    CHECK(attention_seconds(ampere, flash_1, Pass::forward) == Approx(2 * product / 1.15 / 0.53));
+    // Hopper holds 0.825 of its rate, and synchronous instructions reach 0.6 of it at full clock.
+    const Device hopper = *device_preset("H100");
+    CHECK(attention_seconds(hopper, flash, Pass::forward) == Approx(2 * product / 1.15 / 0.6));
+    CHECK(attention_seconds(hopper, flash_3, Pass::forward) == Approx(2 * product / 1.15 / 0.825));
+}
+
+TEST_CASE("losses and RMS norms of 16-bit models are computed in float32") {
+    const Device device = slow_memory();
+    const Model model = make_transformer(
+        "llama", {TransformerFamily::llama, 1, 64, 256, 2, 128, 16}, two_sequences);
+    const EagerCosts half(model, device, Arithmetic::bfloat16, DType::bfloat16, {});
+    const EagerCosts single(model, device, Arithmetic::float32, DType::float32, {});
+    // 32 x 128 logits: cast from 2 bytes to 4, then two passes at 4; backward four, and the cast.
+    const Operation& loss = named(model, "loss");
+    CHECK(gigabytes(half, loss, Pass::forward) == Approx(1e-9 * 32 * 128 * (6 + 8)));
+    CHECK(gigabytes(half, loss, Pass::input_gradient) == Approx(1e-9 * 32 * 128 * (6 + 16)));
+    CHECK(gigabytes(single, loss, Pass::forward) == Approx(1e-9 * 32 * 128 * 8));
+    CHECK(kernels(half, loss, Pass::forward) == kernels(single, loss, Pass::forward) + 1);
+    // 32 x 64: square 2, mean 1, product with the root 2, with the weight 2.
+    const Operation& norm = named(model, "model.layers.0.input_layernorm");
+    CHECK(gigabytes(single, norm, Pass::forward) == Approx(4e-9 * 32 * 64 * 7));
+    CHECK(gigabytes(half, norm, Pass::forward) == Approx(1e-9 * 32 * 64 * (4 * 7 + 6)));
+    CHECK(kernels(single, norm, Pass::forward) == 6);
+    CHECK(kernels(single, norm, Pass::input_gradient) +
+              kernels(single, norm, Pass::weight_gradient) ==
+          14);
+}
+
+TEST_CASE("the slowest of many ranks holds the others up, where a prior knows the device") {
+    const Model model = make_transformer("gpt", small_gpt(), two_sequences);
+    const auto forward = [&](const Device& device, std::int64_t ranks,
+                             std::optional<Duration> measured) {
+        const Workload workload = workload_from_model(model, DType::float32,
+                                                      {.device = device,
+                                                       .measured_forward = measured,
+                                                       .measured_backward = measured,
+                                                       .ranks = ranks});
+        return std::accumulate(
+            workload.forward.begin(), workload.forward.end(), Duration{0},
+            [](Duration sum, const TimedOperation& one) { return sum + one.device; });
+    };
+    const Device device = *device_preset("A100");
+    const double slower = 1 + 0.012 * std::log(8.0);
+    CHECK(to_ms(forward(device, 8, {})) == Approx(slower * to_ms(forward(device, 1, {}))));
+    CHECK(forward(device, 8, std::chrono::seconds(1)) == scaled(std::chrono::seconds(1), slower));
+    Device unknown = device;
+    unknown.prior.reset();
+    CHECK(forward(unknown, 8, std::chrono::seconds(1)) == std::chrono::seconds(1));
 }
 
 TEST_CASE("tensor cores convolve channels last, and what is not is turned around it") {

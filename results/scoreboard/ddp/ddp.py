@@ -1,12 +1,10 @@
 #!/usr/bin/env python3
 """Predicts public measurements of real GPUs, and prints how far off each prediction is.
 
-usage: table.py [--program BUCKETWISE] [--details] [--set NAME] [--picture FILE] [--expect FILE | --write FILE]
+usage: ddp.py [--program BUCKETWISE] [--details] [--set NAME]
    --program   default: build/release/cli/bucketwise of this checkout
    --details   a line for every row, not only one for each set
    --set NAME  only this one; may be repeated
-   --picture   draw predicted over measured, as FILE.svg (needs matplotlib)
-   --write     store what is predicted; --expect: fail where it differs from that
 
 The rule that makes a scenario and a link of a set's rows is README.md's; no row that is judged is fitted to.
 """
@@ -19,7 +17,7 @@ from collections import defaultdict
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent))
+sys.path.insert(0, str(HERE.parents[1]))
 import tables
 from tables import rows_of
 
@@ -133,7 +131,8 @@ def add_computing(program, scenario, rows):
         ms = measured / 2
         for _ in range(4):
             workload["forward_ms"], workload["backward_ms"] = ms / 3, 2 * ms / 3
-            ms += measured - program.step_ms(scenario, "none" if base else strategy)
+            alone = {**scenario, "cluster": {"ranks": 1, "link": "eth-100g"}}
+            ms += measured - (program.step_ms(alone, "none") if base else program.step_ms(scenario, strategy))
             if ms <= 0:
                 sys.exit(f"{scenario['name']}: nothing is left for computing")
         computing[strategy] = ms
@@ -195,29 +194,18 @@ def percent(share):
     return tables.percent(share, 2)
 
 
-def main():
-    parser = tables.parser_of(__doc__, stores=True)
-    parser.add_argument("--details", action="store_true")
-    parser.add_argument("--set", action="append")
-    parser.add_argument("--picture", type=Path)
-    options = parser.parse_args()
+def judge_all(program, names=None, details=False):
+    """Prints a line for each set; returns the predicted rows, and what was advised."""
     sets = json.loads((HERE / "sets.json").read_text())
-    if unknown := sorted(set(options.set or ()) - set(sets)):
-        parser.error(f"--set: expected one of {', '.join(sets)}, got {unknown[0]}")
-    if options.set and (options.expect or options.write):
-        parser.error("--expect and --write are of all sets")
-    program = Program(options.program)
     rows = rows_of(HERE / "steps.csv")
     stored = []
     mapes = {False: [], True: []}
     held = []
     advices = []
     print(f"{'set':30} {'trust':>5} {'rows':>4} {'MAPE':>8} {'bias':>8} {'worst':>8} {'advised':>11} {'regret':>8} {'said':>8}")
-    for name, given in sets.items():
-        if options.set and name not in options.set:
-            continue
+    for name in names or sets:
         of_set = [row for row in rows if row["set"] == name and row["trust"] != "D"]
-        configs = list(judged(program, name, given, of_set))
+        configs = list(judged(program, name, sets[name], of_set))
         predicted = [row for config in configs for row in config["rows"]]
         errors = [row["predicted_ms"] / row["measured_ms"] - 1 for row in predicted]
         mape = statistics.mean(map(abs, errors))
@@ -230,7 +218,7 @@ def main():
         advices += [(name, a) for a in advised]
         print(f"{name:30} {of_set[0]['trust']:>5} {len(errors):4} {percent(mape)} "
               f"{percent(statistics.mean(errors))} {percent(max(errors, key=abs))} {caps:>11} {regret:>8} {said:>8}")
-        if options.details:
+        if details:
             for row, error in zip(predicted, errors):
                 print(f"  {row['config']:36} {row['gpus']:>3} {row['strategy']:9} {row['cap_mib']:>7} {row['measured_ms']:9.2f} "
                       f"{row['predicted_ms']:9.2f} {percent(error)}")
@@ -241,37 +229,18 @@ def main():
                   f"largest {percent(max(mapes[scales])).strip()}")
     if held:
         print(f"regret within what was said would not be exceeded in 95 % of cases: {sum(held)} of {len(held)}")
-    if options.picture:
-        draw(stored, options.picture)
-    if options.expect:
-        check_advice(advices)
-    tables.store(stored, options)
+    return stored, advices
 
 
-def draw(stored, file):
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    plt.rcParams.update({"font.size": 10, "svg.fonttype": "none", "svg.hashsalt": "bucketwise", "axes.axisbelow": True})
-    names = list(dict.fromkeys(row["set"] for row in stored))
-    figure, axes = plt.subplots(figsize=(8.4, 0.36 * len(names) + 1.2))
-    axes.axvspan(-5, 5, color="#e8f2f8", linewidth=0)
-    axes.axvline(0, color="#666666", linewidth=0.8)
-    for strategy, colour, marker in (("flat", "#999999", "s"), ("naive", "#999999", "D"), ("overlap", "#D55E00", "^"),
-                                     ("bucketed", "#E69F00", "o"), ("ddp", "#0072B2", "o")):
-        rows = [row for row in stored if row["strategy"] == strategy]
-        axes.scatter([100 * (row["predicted_ms"] / row["measured_ms"] - 1) for row in rows],
-                     [names.index(row["set"]) for row in rows], s=26, color=colour, marker=marker, alpha=0.75,
-                     linewidths=0, label=strategy)
-    axes.set_yticks(range(len(names)), names)
-    axes.invert_yaxis()
-    axes.grid(axis="x", color="#e4e4e4")
-    axes.set_xlabel("predicted over measured step, % (shaded: within 5 %)")
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(loc="upper left", frameon=False)
-    figure.savefig(file, bbox_inches="tight", metadata={"Date": None})
+def main():
+    parser = tables.parser_of(__doc__)
+    parser.add_argument("--details", action="store_true")
+    parser.add_argument("--set", action="append")
+    options = parser.parse_args()
+    sets = json.loads((HERE / "sets.json").read_text())
+    if unknown := sorted(set(options.set or ()) - set(sets)):
+        parser.error(f"--set: expected one of {', '.join(sets)}, got {unknown[0]}")
+    judge_all(Program(options.program), options.set, options.details)
 
 
 # The most that advice may cost over the best that was measured.
