@@ -1,5 +1,6 @@
 #include "sim/base/json_table.h"
 
+#include <algorithm>
 #include <array>
 #include <regex>
 
@@ -54,9 +55,13 @@ Json text_schema(std::size_t longest) {
             {"not", {{"pattern", "[\\u0000-\\u001f\\u007f]"}}}};
 }
 
-}  // namespace
+std::string name_in_schema(const ObjectText& object) {
+    std::string name(object.name);
+    std::ranges::replace(name, ' ', '_');
+    return name;
+}
 
-Json schema_of(const ObjectText& object) {
+Json schema_of_keys(const ObjectText& object) {
     Json schema{{"type", "object"},
                 {"description", plain(object.meaning)},
                 {"additionalProperties", false}};
@@ -79,6 +84,39 @@ Json schema_of(const ObjectText& object) {
     return schema;
 }
 
+void add_objects(const ObjectText& object, std::map<std::string_view, const ObjectText*>& objects) {
+    if (!objects.emplace(object.name, &object).second) {
+        return;
+    }
+    for (const KeyText& key : object.keys) {
+        for (const ObjectText* below : key.value.objects) {
+            add_objects(*below, objects);
+        }
+    }
+}
+
+}  // namespace
+
+Json reference_to(const ObjectText& object) {
+    return {{"$ref", "#/$defs/" + name_in_schema(object)}};
+}
+
+std::map<std::string_view, const ObjectText*> objects_of(const ObjectText& root) {
+    std::map<std::string_view, const ObjectText*> objects;
+    add_objects(root, objects);
+    return objects;
+}
+
+Json schema_of(const ObjectText& root) {
+    Json schema = schema_of_keys(root);
+    for (const auto& [name, object] : objects_of(root)) {
+        if (object != &root) {
+            schema["$defs"][name_in_schema(*object)] = schema_of_keys(*object);
+        }
+    }
+    return schema;
+}
+
 std::string reference_of(const ObjectText& object) {
     std::string table = "| key | type, unit | default | meaning |\n|---|---|---|---|\n";
     for (const KeyText& key : object.keys) {
@@ -91,7 +129,9 @@ std::string reference_of(const ObjectText& object) {
 namespace as {
 
 JsonType<double> number(const NumberRange& range) {
-    Json schema{{"type", "number"}, {"minimum", range.lowest}, {"maximum", range.highest}};
+    Json schema{{"type", "number"},
+                {range.lowest_excluded ? "exclusiveMinimum" : "minimum", range.lowest},
+                {"maximum", range.highest}};
     return {{std::move(schema), "number"},
             [range](const JsonPlace& place) { return read_number(place, range); },
             [](double value) { return Json(value); }};

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -69,7 +70,12 @@ struct ObjectText {
     std::vector<JsonRule> rules = {};
     std::vector<Json> conditions = {};  // further schemas that all hold
 };
-Json schema_of(const ObjectText& object);
+// As a schema refers to it, of a document that leads to it.
+Json reference_to(const ObjectText& object);
+// The object and all tables that it leads to, by name.
+std::map<std::string_view, const ObjectText*> objects_of(const ObjectText& root);
+// A whole document's schema: every table below the root once, under `$defs`.
+Json schema_of(const ObjectText& root);
 // A Markdown table.
 std::string reference_of(const ObjectText& object);
 
@@ -248,7 +254,7 @@ class JsonTable {
 
     // An object with these keys, as a value of another.
     [[nodiscard]] JsonType<Owner> type() const {
-        return {{schema_of(text_), "object", {&text_}},
+        return {{reference_to(text_), "object", {&text_}},
                 [this](const JsonPlace& place) { return read(place); },
                 [this](const Owner& owner) { return write(owner); }};
     }

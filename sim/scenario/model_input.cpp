@@ -348,7 +348,7 @@ JsonDescription model_description() {
                                                 &mlp_keys().text(), &listed_model_text()};
     Json one_of = Json::array({as::names_schema(model_names())});
     for (const ObjectText* shape : shapes) {
-        one_of.push_back(schema_of(*shape));
+        one_of.push_back(reference_to(*shape));
     }
     return {{{"oneOf", one_of}}, "name or object", shapes};
 }
