@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 
+#include "import/source/plain_text.h"
 #include "sim/base/dtype.h"
 
 namespace bucketwise {
@@ -25,7 +26,7 @@ inline std::optional<DType> dtype_named(std::string_view name) {
          {"float64", DType::float64}}};
     std::string plain(name.substr(name.starts_with("c10::") ? 5 : 0));
     for (char& c : plain) {
-        c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+        c = lower_letter(c);
     }
     for (const auto& [known, dtype] : dtypes) {
         if (plain == known) {
