@@ -1,7 +1,6 @@
 // FSDP's settings: PyTorch's own, and those of Accelerate, TrainingArguments and torchtitan.
 #include <algorithm>
 #include <array>
-#include <cctype>
 
 #include <fmt/format.h>
 

@@ -1,12 +1,11 @@
 // The keys of a JSON object, each said once: a table of rows gives reader, writer, JSON Schema and
-// the reference in Markdown.
+// the reference in Markdown (the last two are files, which tests/schema_file.h writes).
 //
 //     const JsonTable<Straggler> table{"straggler", "A slow rank", {
 //         {"rank", target(&Straggler::rank, as::integer(0, 9)), "required", "its number"}}};
 #pragma once
 
 #include <functional>
-#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -72,12 +71,6 @@ struct ObjectText {
 };
 // As a schema refers to it, of a document that leads to it.
 Json reference_to(const ObjectText& object);
-// The object and all tables that it leads to, by name.
-std::map<std::string_view, const ObjectText*> objects_of(const ObjectText& root);
-// A whole document's schema: every table below the root once, under `$defs`.
-Json schema_of(const ObjectText& root);
-// A Markdown table.
-std::string reference_of(const ObjectText& object);
 
 // A JSON value that is read and written as a Value.
 template <typename Value>

@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <set>
 #include <string_view>
-#include <utility>
 
 #include <fmt/format.h>
 
