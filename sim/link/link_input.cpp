@@ -63,14 +63,9 @@ class LinkReader {
         const JsonObject object = link_keys().open(place);
         LinkParameters link;
         const Algorithm algorithm = read_choice(object.at("algorithm"), every<Algorithm>);
-        if (object.has("topology")) {
-            for (const std::string_view key :
-                 {"segments", "intra", "inter", "message_us", "processors"}) {
-                object.exclusive("topology", key);
-            }
-        } else if (algorithm == Algorithm::hierarchical) {
+        if (!object.has("topology") && algorithm == Algorithm::hierarchical) {
             read_tiers(object, link);
-        } else {
+        } else if (!object.has("topology")) {
             // NCCL chooses by its topology.
             static_cast<void>(object.at(algorithm == Algorithm::nccl ? "topology" : "segments"));
             refuse_tiers(object);

@@ -322,14 +322,13 @@ std::vector<JsonKey<LinkParameters>> other_rows() {
          "known weaknesses of it: [caveats](#caveats)"}};
 }
 
-// Which keys the way to say the cost asks for and which it excludes, and where ctas is required.
+// The keys that go with a way to say the cost, and where ctas is required.
 std::vector<Json> link_conditions() {
     const Json disturbs_only = Json::parse(
         R"({"required": ["interference"], "properties": {"segments": false, "launch_us": false}})");
     Json costs = Json::parse(R"({
         "if": {"required": ["topology"]},
-        "then": {"properties": {"segments": false, "intra": false, "inter": false,
-                                "message_us": false, "processors": false}},
+        "then": {},
         "else": {
             "if": {"required": ["algorithm"],
                    "properties": {"algorithm": {"const": "hierarchical"}}},
@@ -391,7 +390,9 @@ const JsonTable<LinkParameters>& link_keys() {
                         "see below"}},
                       cost_rows()),
                other_rows()),
-        {},
+        {exclusive("topology", "segments"), exclusive("topology", "intra"),
+         exclusive("topology", "inter"), exclusive("topology", "message_us"),
+         exclusive("topology", "processors")},
         link_conditions()};
     return table;
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What JSON Schemas of scenarios and links say by conditions, and the parser by hand, agree; all shipped files are valid.
+"""Conditions in the JSON Schemas of scenarios and links agree with the parser, and all shipped files are valid.
 
 usage: check_schemas.py path/to/bucketwise path/to/bucketwise_run_commands repo_root
 
