@@ -169,7 +169,7 @@ HJSON = re.compile(rf"""(?P<blank>\s+|{COMMENT}) | '''(?P<lines>.*?)''' |
 
 
 def hjson_to_json(text):
-    """JSON of https://hjson.github.io/syntax.html: commas in place, no comments, on the same lines, each key's behind it."""
+    """JSON of https://hjson.github.io/syntax.html: commas in place, no comments, lines as they were, each key's at its end."""
     parts, at, last, place, line, open_brackets = [], 0, "", 0, 1, [""]
     while at < len(text):
         token = HJSON.match(text, at)

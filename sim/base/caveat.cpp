@@ -56,10 +56,6 @@ JsonType<std::vector<Caveat>> caveats() {
 
 }  // namespace as
 
-Json caveats_json(const std::vector<Caveat>& caveats) {
-    return json_list(caveats, caveat_json);
-}
-
 void add_caveat(Json& document, const Caveat& caveat) {
     Json& caveats = document["caveats"];
     if (caveats.is_null()) {
