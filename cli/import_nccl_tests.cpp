@@ -49,9 +49,6 @@ struct NcclTestsCommand {
 
 std::string lines_of(const ImportedNcclTests& imported) {
     std::string text = line_of(imported.environment);
-    for (const AllReduceRecord& record : imported.all_reduces) {
-        text += line_of(record);
-    }
     for (const CollectiveRecord& record : imported.collectives) {
         text += line_of(record);
     }
@@ -60,12 +57,9 @@ std::string lines_of(const ImportedNcclTests& imported) {
 
 // The next command. A link needs several sizes, to tell latency from bandwidth.
 std::string advice_on_logs(const ImportedNcclTests& imported, const std::string& output) {
-    std::map<CollectiveKind, std::vector<const AllReduceRecord*>> by_kind;
-    for (const AllReduceRecord& record : imported.all_reduces) {
-        by_kind[CollectiveKind::all_reduce].push_back(&record);
-    }
+    std::map<CollectiveKind, std::vector<const CollectiveRecord*>> by_kind;
     for (const CollectiveRecord& record : imported.collectives) {
-        by_kind[record.kind].push_back(&record.measured);
+        by_kind[record.kind].push_back(&record);
     }
     constexpr std::size_t few = 6;
     std::vector<std::string> taken;
@@ -73,7 +67,7 @@ std::string advice_on_logs(const ImportedNcclTests& imported, const std::string&
     for (const auto& [kind, records] : by_kind) {
         std::set<Bytes> sizes;
         std::set<std::int64_t> ranks;
-        for (const AllReduceRecord* record : records) {
+        for (const CollectiveRecord* record : records) {
             sizes.insert(record->size);
             ranks.insert(record->transport.ranks);
         }
@@ -85,7 +79,7 @@ std::string advice_on_logs(const ImportedNcclTests& imported, const std::string&
     std::string text = fmt::format("{}", fmt::join(taken, "; "));
     if (too_few) {
         text.append(fmt::format(": too few for a link to rely on; run {} with -b 8 -e 1G -f 2",
-                                by_kind.size() == 1 && !imported.all_reduces.empty()
+                                by_kind.size() == 1 && by_kind.contains(CollectiveKind::all_reduce)
                                     ? "all_reduce_perf"
                                     : "each program"));
     } else {

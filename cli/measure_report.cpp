@@ -43,19 +43,16 @@ std::string environment_text(const std::vector<Measurement>& records) {
 }
 
 // The record of an isolated message of that kind, or null.
-const AllReduceRecord* isolated_message(CollectiveKind kind, const Measurement& record) {
-    if (kind == CollectiveKind::all_reduce) {
-        return std::get_if<AllReduceRecord>(&record);
-    }
+const CollectiveRecord* isolated_message(CollectiveKind kind, const Measurement& record) {
     const auto* collective = std::get_if<CollectiveRecord>(&record);
-    return collective != nullptr && collective->kind == kind ? &collective->measured : nullptr;
+    return collective != nullptr && collective->kind == kind ? collective : nullptr;
 }
 
 std::string isolated_text(CollectiveKind kind, const std::vector<Measurement>& records) {
     std::map<Bytes, std::vector<double>> by_size;
     std::int64_t ranks = 1;
     for (const Measurement& record : records) {
-        if (const AllReduceRecord* r = isolated_message(kind, record)) {
+        if (const CollectiveRecord* r = isolated_message(kind, record)) {
             append_all(by_size[r->size], r->samples_us);
             ranks = r->transport.ranks;
         }

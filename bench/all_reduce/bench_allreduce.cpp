@@ -109,19 +109,16 @@ class AllReduceWorld {
         std::vector<Duration> times =
             messages_->repeat(message, iterations + 1, [&] { session_.show_again(); });
         times.erase(times.begin());
-        const AllReduceRecord record{.transport = transport_of(job_),
-                                     .size = message.size,
-                                     .dtype = options_.dtype,
-                                     .round = round,
-                                     .samples_us = session_.slowest_us(times),
-                                     .largest_difference = first_sums_[item].largest_difference,
-                                     .peak_memory_bytes = first_sums_[item].peak_memory_bytes,
-                                     .memory_before_bytes = first_sums_[item].memory_before_bytes};
-        if (options_.kind == CollectiveKind::all_reduce) {
-            session_.keep({record});
-        } else {
-            session_.keep({CollectiveRecord{options_.kind, record}});
-        }
+        session_.keep(
+            {CollectiveRecord{.kind = options_.kind,
+                              .transport = transport_of(job_),
+                              .size = message.size,
+                              .dtype = options_.dtype,
+                              .round = round,
+                              .samples_us = session_.slowest_us(times),
+                              .largest_difference = first_sums_[item].largest_difference,
+                              .peak_memory_bytes = first_sums_[item].peak_memory_bytes,
+                              .memory_before_bytes = first_sums_[item].memory_before_bytes}});
     }
 
     [[nodiscard]] Message message_of(Bytes size) const {

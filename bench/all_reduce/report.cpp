@@ -22,7 +22,7 @@ namespace {
 // --- rows ----------------------------------------------------------------------------------------
 
 // Adds a round to the rounds before it.
-void add_record(AllReduceRow& row, const AllReduceRecord& record) {
+void add_record(AllReduceRow& row, const CollectiveRecord& record) {
     const Transport& transport = record.transport;
     if (!row.measured) {
         const bool library = transport.implementation == "library";
@@ -32,7 +32,7 @@ void add_record(AllReduceRow& row, const AllReduceRecord& record) {
         row.measured = record;
         return;
     }
-    AllReduceRecord& all = *row.measured;
+    CollectiveRecord& all = *row.measured;
     all.samples_us.insert(all.samples_us.end(), record.samples_us.begin(), record.samples_us.end());
     all.largest_difference = std::max(all.largest_difference, record.largest_difference);
     if (record.peak_memory_bytes >= all.peak_memory_bytes) {
@@ -42,12 +42,9 @@ void add_record(AllReduceRow& row, const AllReduceRecord& record) {
 }
 
 // Null: it is of another kind.
-const AllReduceRecord* record_of(CollectiveKind kind, const Measurement& measurement) {
-    if (kind == CollectiveKind::all_reduce) {
-        return std::get_if<AllReduceRecord>(&measurement);
-    }
-    const auto* other = std::get_if<CollectiveRecord>(&measurement);
-    return other != nullptr && other->kind == kind ? &other->measured : nullptr;
+const CollectiveRecord* record_of(CollectiveKind kind, const Measurement& measurement) {
+    const auto* record = std::get_if<CollectiveRecord>(&measurement);
+    return record != nullptr && record->kind == kind ? record : nullptr;
 }
 
 // Worlds in the order they ran; within each, by size.
@@ -56,7 +53,7 @@ std::vector<AllReduceRow> measured_rows(CollectiveKind kind,
     std::vector<Transport> worlds;
     std::map<std::pair<std::ptrdiff_t, Bytes>, AllReduceRow> rows;
     for (const Measurement& measurement : records) {
-        if (const AllReduceRecord* record = record_of(kind, measurement)) {
+        if (const CollectiveRecord* record = record_of(kind, measurement)) {
             const auto world = std::ranges::find(worlds, record->transport);
             const std::ptrdiff_t number = world - worlds.begin();
             if (world == worlds.end()) {

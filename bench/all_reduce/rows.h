@@ -42,7 +42,7 @@ struct AllReduceRow {
     CollectiveKind kind = CollectiveKind::all_reduce;
     DType dtype = DType::float32;
     // All rounds in one record: every sample, the largest difference, the most memory.
-    std::optional<AllReduceRecord> measured = {};
+    std::optional<CollectiveRecord> measured = {};
     std::optional<SimulatedAllReduce> simulated = {};
     std::optional<PublishedAllReduce> published = {};
 };

@@ -1,13 +1,10 @@
 #include "calibrate/comparison/measured_setting.h"
 
-#include <algorithm>
 #include <limits>
 #include <map>
 #include <tuple>
-#include <utility>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "sim/base/error.h"
 #include "sim/base/statistics.h"

@@ -229,7 +229,7 @@ std::optional<HostCost> host_issue(const std::vector<MeasuredRun>& runs) {
     std::vector<double> samples;
     for (const MeasuredRun& run : runs) {
         for (const CollectiveRecord& record : run.collectives) {
-            append_all(samples, record.measured.issue_us);
+            append_all(samples, record.issue_us);
         }
     }
     return host_cost(samples);

@@ -156,14 +156,10 @@ class Collector {
         run_.dtype = dtype;
     }
 
-    void add_record(const AllReduceRecord& record, const Line& line) {
-        add_record(CollectiveRecord{CollectiveKind::all_reduce, record}, line);
-    }
-
     void add_record(const CollectiveRecord& record, const Line& line) {
-        check_isolated(record.measured.transport, line);
-        line.check_times("/samples_us", record.measured.samples_us);
-        check_message(record.kind, record.measured.size, record.measured.dtype, line);
+        check_isolated(record.transport, line);
+        line.check_times("/samples_us", record.samples_us);
+        check_message(record.kind, record.size, record.dtype, line);
         run_.collectives.push_back(record);
     }
 
@@ -244,8 +240,8 @@ std::vector<LinkPoint> link_points(CollectiveKind kind, const std::vector<Measur
     using Rounds = std::vector<const std::vector<double>*>;
     std::map<std::pair<std::int64_t, Bytes>, Rounds> by_point;
     for (const MeasuredRun& run : runs) {
-        for (const auto& [of, record] : run.collectives) {
-            if (of == kind) {
+        for (const CollectiveRecord& record : run.collectives) {
+            if (record.kind == kind) {
                 by_point[{record.transport.ranks, record.size}].push_back(&record.samples_us);
             }
         }

@@ -1,16 +1,13 @@
 #include "calibrate/gate/baseline.h"
 
+#include <array>
 #include <cstdint>
+#include <functional>
 #include <set>
 #include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
-
-#include "sim/base/json_input.h"
-#include "sim/base/json_output.h"
-#include "sim/base/transformed.h"
-#include "sim/text/foreign_text.h"
 
 namespace bucketwise {
 namespace {
@@ -25,113 +22,135 @@ constexpr std::size_t longest_name = 1000;
 
 constexpr std::int64_t most_bytes = std::int64_t{1} << 50;
 constexpr double longest_ms = 1e10;
-constexpr NumberRange step_range{0, longest_ms, true};
-constexpr NumberRange part_range{0, longest_ms};
 
-std::string read_name(const JsonPlace& place) {
-    return read_text(place, longest_name);
+JsonType<std::string> name_text() {
+    return as::text(longest_name);
 }
 
-std::vector<double> read_times(const JsonPlace& place, const NumberRange& range) {
-    return transformed(read_array(place, most_steps),
-                       [&](const JsonPlace& time) { return read_number(time, range); });
+JsonType<std::vector<double>> times(const NumberRange& range) {
+    return as::list(as::number(range), most_steps);
 }
 
-GateBucket read_bucket(const JsonPlace& place) {
-    const JsonObject object(place, {"bytes", "last_gradient", "ready_ms", "collective_ms"});
-    GateBucket bucket{.bytes = Bytes{read_integer(object.at("bytes"), 0, most_bytes)}};
-    object.read_optional("last_gradient", bucket.last_gradient, read_name);
-    // A bucket may be ready before the origin of its times.
-    object.read_optional("ready_ms", bucket.ready_ms, read_times,
-                         NumberRange{-longest_ms, longest_ms});
-    object.read_optional("collective_ms", bucket.collective_ms, read_times, part_range);
-    return bucket;
+// A bucket may be ready before the origin of its times.
+constexpr NumberRange readiness{-longest_ms, longest_ms};
+
+const JsonTable<GateBucket>& bucket_keys() {
+    JsonType<Bytes> bytes = as::bytes();
+    const JsonType<std::int64_t> count = as::integer(0, std::int64_t{1} << 50);
+    bytes.schema = count.schema;
+    bytes.read = [read = count.read](const JsonPlace& place) { return Bytes{read(place)}; };
+    static const JsonTable<GateBucket> table{
+        "bucket",
+        "Gradients that travel together",
+        {{"bytes", field(&GateBucket::bytes, bytes), "required",
+          "that its collective sends; 0: not known"},
+         {"last_gradient", field(&GateBucket::last_gradient, name_text()), "none",
+          "the gradient that fills it"},
+         {"ready_ms", field(&GateBucket::ready_ms, times(readiness)), "none",
+          "by step: when it was ready, from the start of backward"},
+         {"collective_ms", field(&GateBucket::collective_ms, times({0, longest_ms})), "none",
+          "by step: what its collective took once its turn had come"}}};
+    return table;
 }
 
-GateGradient read_gradient(const JsonPlace& place) {
-    const JsonObject object(place, {"name", "ready_ms"});
-    return {.name = read_name(object.at("name")),
-            .ready_ms = read_number(object.at("ready_ms"), {-longest_ms, longest_ms})};
+const JsonTable<GateGradient>& gradient_keys() {
+    static const JsonTable<GateGradient> table{
+        "gradient",
+        "When a gradient was ready",
+        {{"name", field(&GateGradient::name, name_text()), "required",
+          "the parameter's name, or its number"},
+         {"ready_ms", field(&GateGradient::ready_ms, as::number(readiness)), "required",
+          "median, from the start of backward"}}};
+    return table;
 }
 
-GateRun read_run(const JsonPlace& place) {
-    std::vector<std::string_view> keys{"file", "buckets", "gradients", "collectives_wait"};
-    keys.insert(keys.end(), names_of<StepPart>.begin(), names_of<StepPart>.end());
-    const JsonObject object(place, keys);
-    GateRun run{.file = read_name(object.at("file"))};
-    for (const StepPart part : every<StepPart>) {
-        object.read_optional(name_of(part), run.part(part), read_times,
-                             part == StepPart::step ? step_range : part_range);
-    }
-    static_cast<void>(object.at(name_of(StepPart::step)));  // required
-    object.read_optional("buckets", run.buckets, [](const JsonPlace& list) {
-        return transformed(read_array(list, most_buckets), read_bucket);
-    });
-    object.read_optional("gradients", run.gradients, [](const JsonPlace& list) {
-        return transformed(read_array(list, most_buckets), read_gradient);
-    });
-    object.read_optional("collectives_wait", run.collectives_wait, read_boolean);
-    return run;
+constexpr std::array<std::string_view, every<StepPart>.size()> part_meanings{
+    "each step, in the order in which they ran", "by step: waiting for communication",
+    "by step: computing, without copies",        "by step: copies into buckets and out of them",
+    "by step: the device waits for launches",    "by step: waiting for other ranks or streams"};
+
+const JsonTable<GateRun>& run_keys() {
+    static const JsonTable<GateRun> table = [] {
+        std::vector<JsonKey<GateRun>> keys{{"file", field(&GateRun::file, name_text()), "required",
+                                            "that it was read from, without its folder"}};
+        for (const StepPart part : every<StepPart>) {
+            const bool whole = part == StepPart::step;
+            keys.push_back({name_of(part),
+                            field_in<GateRun>(
+                                [part](auto& run) -> auto& { return run.part(part); },
+                                times({0, longest_ms, whole})),
+                            whole ? "required" : "none",
+                            part_meanings[static_cast<std::size_t>(part)]});
+        }
+        keys.push_back({"buckets",
+                        field(&GateRun::buckets, as::list(bucket_keys().type(), most_buckets)),
+                        "none", "in launch order"});
+        keys.push_back({"gradients",
+                        field(&GateRun::gradients, as::list(gradient_keys().type(), most_buckets)),
+                        "none", "by readiness"});
+        keys.push_back({"collectives_wait", field(&GateRun::collectives_wait, as::boolean()),
+                        "false", "collectives hold waiting for ranks that were not observed"});
+        return JsonTable<GateRun>{"run", "One execution of a case", std::move(keys)};
+    }();
+    return table;
 }
 
-GateCase read_case(const JsonPlace& place) {
-    const JsonObject object(place, {"name", "source", "runs"});
-    return {.name = read_name(object.at("name")),
-            .source = read_choice(object.at("source"), every<GateSource>),
-            .runs = transformed(read_array(object.at("runs"), most_runs), read_run)};
+const JsonTable<GateCase>& case_keys() {
+    static const JsonTable<GateCase> table{
+        "case",
+        "One thing that is trained",
+        {{"name", field(&GateCase::name, name_text()), "required",
+          "what was trained; told apart by this and its source"},
+         {"source", field(&GateCase::source, as::one_of<GateSource>()), "required",
+          "where its times are from"},
+         {"runs", field(&GateCase::runs, as::list(run_keys().type(), most_runs)), "required",
+          "executions of it"}}};
+    return table;
 }
 
-// Names of files and parameters may be anything; a baseline holds no control characters.
-std::string written_name(const std::string& name) {
-    return cut_text(name, longest_name);
+using Cases = std::vector<GateCase>;
+
+KeyUse<Cases> format_number() {
+    KeyUse<Cases> use{JsonDescription{{{"const", baseline_format}}, "number"}};
+    use.read = [](const JsonPlace& place, Cases& /*cases*/) {
+        if (*place.value != baseline_format) {
+            place.fail(fmt::format("{}, the format of baselines that is read", baseline_format));
+        }
+    };
+    use.write = [](const Cases& /*cases*/, bool /*always*/) { return Json(baseline_format); };
+    return use;
 }
 
-Json bucket_json(const GateBucket& bucket) {
-    Json json{{"bytes", bucket.bytes.count}};
-    add_unless_empty(json, "last_gradient", written_name(bucket.last_gradient));
-    add_unless_empty(json, "ready_ms", bucket.ready_ms);
-    add_unless_empty(json, "collective_ms", bucket.collective_ms);
-    return json;
-}
-
-Json run_json(const GateRun& run) {
-    Json json{{"file", written_name(run.file)}};
-    for (const StepPart part : every<StepPart>) {
-        add_unless_empty(json, name_of(part), run.part(part));
-    }
-    add_unless_empty(json, "buckets", json_list(run.buckets, bucket_json));
-    add_unless_empty(
-        json, "gradients", json_list(run.gradients, [](const GateGradient& gradient) {
-            return Json{{"name", written_name(gradient.name)}, {"ready_ms", gradient.ready_ms}};
-        }));
-    add_if(run.collectives_wait, json, "collectives_wait", true);
-    return json;
+const JsonTable<Cases>& baseline_keys() {
+    static const JsonTable<Cases> table{
+        "baseline",
+        "The file that `bucketwise check --update-baseline` writes. docs/check.md says how it is "
+        "used",
+        {{"format", format_number(), "required",
+          "counts up when a key changes what it means or goes"},
+         {"cases", field_in<Cases>(std::identity{}, as::list(case_keys().type(), most_cases)),
+          "required", "subjects of the check"}}};
+    return table;
 }
 
 }  // namespace
 
+const ObjectText& baseline_text() {
+    return baseline_keys().text();
+}
+
 Json baseline_json(const std::vector<GateCase>& cases) {
-    return {{"format", baseline_format}, {"cases", json_list(cases, [](const GateCase& one) {
-                                              return Json{{"name", one.name},
-                                                          {"source", name_of(one.source)},
-                                                          {"runs", json_list(one.runs, run_json)}};
-                                          })}};
+    return baseline_keys().write(cases);
 }
 
 std::vector<GateCase> read_baseline(const Json& document, const std::string& file) {
-    const JsonObject object({&document, file, ""}, {"format", "cases"});
-    const JsonPlace format = object.at("format");
-    if (*format.value != baseline_format) {
-        format.fail(fmt::format("{}, the format of baselines that is read", baseline_format));
-    }
-    std::vector<GateCase> cases;
+    std::vector<GateCase> cases = baseline_keys().read({&document, file, ""});
     std::set<std::pair<GateSource, std::string>> names;
-    for (const JsonPlace& place : read_array(object.at("cases"), most_cases)) {
-        cases.push_back(read_case(place));
-        if (!names.emplace(cases.back().source, cases.back().name).second) {
-            JsonObject(place, {"name", "source", "runs"})
-                .at("name")
-                .fail("a name that no other case of its source has");
+    for (std::size_t i = 0; i < cases.size(); ++i) {
+        if (!names.emplace(cases[i].source, cases[i].name).second) {
+            const Json::json_pointer name(fmt::format("/cases/{}/name", i));
+            JsonPlace{&document.at(name), file, name.to_string()}.fail(
+                "a name that no other case of its source has");
         }
     }
     return cases;

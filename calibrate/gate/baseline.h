@@ -1,14 +1,16 @@
 // The baseline of a gate as a file: the last observation that was accepted.
-// scenarios/baseline.schema.json says the same as a schema.
 #pragma once
 
 #include <string>
 #include <vector>
 
 #include "calibrate/gate/gate_run.h"
-#include "sim/base/json.h"
+#include "sim/base/json_table.h"
 
 namespace bucketwise {
+
+// The document scenarios/baseline.schema.json.
+const ObjectText& baseline_text();
 
 Json baseline_json(const std::vector<GateCase>& cases);
 

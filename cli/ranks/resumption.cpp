@@ -19,15 +19,12 @@ struct Position {
 };
 
 std::optional<Position> position_of(const Measurement& record, const Scenario& scenario) {
-    if (const auto* r = std::get_if<AllReduceRecord>(&record)) {
-        return Position{{.protocol = Protocol::all_reduce, .message = r->size}, r->round};
-    }
     if (const auto* r = std::get_if<CollectiveRecord>(&record)) {
-        return Position{
-            {.protocol = r->kind == CollectiveKind::all_gather ? Protocol::all_gather
-                                                               : Protocol::reduce_scatter,
-             .message = r->measured.size},
-            r->measured.round};
+        const Protocol protocol = r->kind == CollectiveKind::all_reduce ? Protocol::all_reduce
+                                  : r->kind == CollectiveKind::all_gather
+                                      ? Protocol::all_gather
+                                      : Protocol::reduce_scatter;
+        return Position{{.protocol = protocol, .message = r->size}, r->round};
     }
     if (const auto* r = std::get_if<ComputeRecord>(&record)) {
         // A record per rank; the last one completes the item.

@@ -246,21 +246,19 @@ std::vector<Measurement> Measurer::measure_isolated(CollectiveKind kind, const I
     if (!session_.is_first()) {
         return {};
     }
-    AllReduceRecord record{.transport = transport_,
-                           .size = item.message,
-                           .dtype = dtype,
-                           .round = round,
-                           .samples_us = std::move(samples),
-                           .largest_difference = greatest[0],
-                           .peak_memory_bytes = static_cast<std::int64_t>(greatest[1]),
-                           .issue_us = microseconds(trace.issue)};
+    CollectiveRecord record{.kind = kind,
+                            .transport = transport_,
+                            .size = item.message,
+                            .dtype = dtype,
+                            .round = round,
+                            .samples_us = std::move(samples),
+                            .largest_difference = greatest[0],
+                            .peak_memory_bytes = static_cast<std::int64_t>(greatest[1]),
+                            .issue_us = microseconds(trace.issue)};
     if (trace.ranks > 0) {
         record.transport.ranks = trace.ranks;
     }
-    if (kind == CollectiveKind::all_reduce) {
-        return {std::move(record)};
-    }
-    return {CollectiveRecord{kind, std::move(record)}};
+    return {std::move(record)};
 }
 
 // Sharded steps tell the time of copies from the copying step, unless the device times each one;

@@ -152,8 +152,9 @@ void list_fields(Fields& fields, Is<EnvironmentRecord> auto& record) {
 }
 
 template <typename Fields>
-void list_fields(Fields& fields, Is<AllReduceRecord> auto& record) {
+void list_fields(Fields& fields, Is<CollectiveRecord> auto& record) {
     list_fields(fields, record.transport);
+    fields.required("kind", record.kind, read_collective, record_name);
     fields.required("bytes", record.size, read_size, byte_count);
     fields.required("dtype", record.dtype, read_dtype, name_of<DType>);
     fields.required("round", record.round, integer_from(0, most));
@@ -163,11 +164,6 @@ void list_fields(Fields& fields, Is<AllReduceRecord> auto& record) {
     fields.beside("issue_us", record.issue_us, record.samples_us, "samples_us",
                   !record.issue_us.empty());
     fields.optional("memory_before_bytes", record.memory_before_bytes, integer_from(0, most));
-}
-
-template <typename Fields>
-void list_fields(Fields& fields, Is<CollectiveRecord> auto& record) {
-    list_fields(fields, record.measured);
 }
 
 template <typename Fields>
@@ -355,27 +351,25 @@ Measurement read_record(const JsonPlace& place) {
     return read_fields<Record>(place, {"kind"});
 }
 
-template <CollectiveKind kind>
-Measurement read_collective_record(const JsonPlace& place) {
-    return CollectiveRecord{kind, read_fields<AllReduceRecord>(place, {"kind"})};
+template <>
+Measurement read_record<CollectiveRecord>(const JsonPlace& place) {
+    return read_fields<CollectiveRecord>(place, {});
 }
 
 struct Kind {
     std::string_view name;
     Measurement (*read)(const JsonPlace&);
 };
-constexpr std::array<Kind, 7> kinds{
-    {{"environment", read_record<EnvironmentRecord>},
-     {"allreduce", read_record<AllReduceRecord>},
-     {"allgather", read_collective_record<CollectiveKind::all_gather>},
-     {"reducescatter", read_collective_record<CollectiveKind::reduce_scatter>},
-     {"compute", read_record<ComputeRecord>},
-     {"contention", read_record<ContentionRecord>},
-     {"step", read_record<StepRecord>}}};
+constexpr std::array<Kind, 7> kinds{{{"environment", read_record<EnvironmentRecord>},
+                                     {"allreduce", read_record<CollectiveRecord>},
+                                     {"allgather", read_record<CollectiveRecord>},
+                                     {"reducescatter", read_record<CollectiveRecord>},
+                                     {"compute", read_record<ComputeRecord>},
+                                     {"contention", read_record<ContentionRecord>},
+                                     {"step", read_record<StepRecord>}}};
 
 struct NameOfKind {
     std::string_view operator()(const EnvironmentRecord& /*record*/) const { return "environment"; }
-    std::string_view operator()(const AllReduceRecord& /*record*/) const { return "allreduce"; }
     std::string_view operator()(const CollectiveRecord& record) const {
         return record_name(record.kind);
     }

@@ -56,7 +56,11 @@ struct EnvironmentRecord {
 // Such as "NVIDIA H200, ..., shared by all ranks" or "AMD EPYC, 2 cores".
 std::string hardware_of(const EnvironmentRecord& environment);
 
-struct AllReduceRecord {
+// Isolated all-reduces, all-gathers, kind "allgather", or reduce-scatters, kind "reducescatter".
+// `size` is that of all ranks' parts together; an all-gather's result is equal to the sent parts,
+// or nothing is recorded.
+struct CollectiveRecord {
+    CollectiveKind kind = CollectiveKind::all_reduce;
     Transport transport;
     Bytes size;
     DType dtype = DType::float32;
@@ -68,15 +72,6 @@ struct AllReduceRecord {
     std::vector<double> issue_us = {};
     // The rank's memory before its first message of this kind; none: not measured.
     std::optional<std::int64_t> memory_before_bytes = {};
-    bool operator==(const AllReduceRecord&) const = default;
-};
-
-// The same for all-gathers, kind "allgather", or reduce-scatters, kind "reducescatter". `size` is
-// that of all ranks' parts together; an all-gather's result is equal to the sent parts, or nothing
-// is recorded.
-struct CollectiveRecord {
-    CollectiveKind kind = CollectiveKind::all_gather;
-    AllReduceRecord measured;
     bool operator==(const CollectiveRecord&) const = default;
 };
 
@@ -160,8 +155,8 @@ struct StepRecord {
     bool operator==(const StepRecord&) const = default;
 };
 
-using Measurement = std::variant<EnvironmentRecord, AllReduceRecord, CollectiveRecord,
-                                 ComputeRecord, ContentionRecord, StepRecord>;
+using Measurement =
+    std::variant<EnvironmentRecord, CollectiveRecord, ComputeRecord, ContentionRecord, StepRecord>;
 
 Json to_json(const Measurement& record);
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <charconv>
 #include <utility>
 
@@ -14,7 +13,6 @@ namespace bucketwise {
 namespace {
 
 constexpr std::size_t most_dependencies = 1'000'000;
-constexpr std::int64_t most_elements = std::int64_t{1} << 48;
 
 constexpr std::array<std::string_view, 10> collectives{
     "ALL_REDUCE", "REDUCE",         "ALL_GATHER",           "GATHER", "SCATTER", "BROADCAST",
@@ -33,8 +31,9 @@ ChakraType type_of(std::uint64_t number) {
 }
 
 std::int64_t size_of(std::uint64_t number) {
-    return number > static_cast<std::uint64_t>(most_elements) ? -1
-                                                              : static_cast<std::int64_t>(number);
+    return number > static_cast<std::uint64_t>(most_json_elements)
+               ? -1
+               : static_cast<std::int64_t>(number);
 }
 
 // An attribute that says something of communication.
@@ -65,12 +64,7 @@ void set_attribute(std::string_view name, std::uint64_t number, std::string_view
 // By the name of a function or kernel: c10d::broadcast_, ncclKernel_AllReduce_RING_LL_Sum_float. A
 // collective without a type or a telling name is an all-reduce, whose number is 0.
 std::string collective_named(std::string_view function) {
-    std::string plain;
-    for (const char c : function) {
-        if (c != '_') {
-            plain += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-        }
-    }
+    const std::string plain = letters_of(function);
     for (const auto& [part, name] :
          {std::pair("allreduce", "ALL_REDUCE"), std::pair("reducescatter", "REDUCE_SCATTER"),
           std::pair("allgather", "ALL_GATHER"), std::pair("broadcast", "BROADCAST"),
@@ -209,30 +203,6 @@ void read_attributes(const JsonValue& attributes, ChakraNode& node) {
     }
 }
 
-// The elements of a tensor, [525312], or of a list of tensors, [[525312], []]; -1: too many, or
-// no shape.
-std::int64_t elements_in(const JsonValue& shape, int depth) {
-    if (!shape.is_array() || depth > 2) {
-        return -1;
-    }
-    std::int64_t product = 1;
-    std::int64_t sum = 0;
-    bool of_lists = false;
-    for (const simdjson::dom::element part : items_in(shape)) {
-        const bool is_list = part.is_array();
-        // As deep as the argument says. NOLINTNEXTLINE(misc-no-recursion)
-        const std::int64_t size = is_list ? elements_in(part, depth + 1)
-                                          : size_of(number_in(part).value_or(most_elements + 1));
-        if (size < 0 || (is_list ? size > most_elements - sum
-                                 : product > 0 && size > most_elements / product)) {
-            return -1;
-        }
-        of_lists |= is_list;
-        (is_list ? sum : product) = is_list ? sum + size : product * size;
-    }
-    return of_lists ? sum : product;
-}
-
 // Reads the sizes and the type of the inputs: "Tensor(float)", or
 // "GenericList[Tensor(float),Tensor(float)]".
 void read_tensors(const JsonValue& inputs, ChakraNode& node) {
@@ -253,8 +223,8 @@ void read_tensors(const JsonValue& inputs, ChakraNode& node) {
         if (node.dtype.empty()) {
             node.dtype = plain_text(type.substr(first, type.find(')', first) - first));
         }
-        const std::int64_t of_tensor = elements_in(shapes[i], 0);
-        if (of_tensor < 0 || of_tensor > most_elements - elements) {
+        const std::int64_t of_tensor = elements_in(shapes[i]);
+        if (of_tensor < 0 || of_tensor > most_json_elements - elements) {
             return;
         }
         elements += of_tensor;

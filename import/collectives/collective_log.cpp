@@ -3,17 +3,12 @@
 #include <array>
 #include <utility>
 
+#include "import/source/plain_text.h"
+
 namespace bucketwise {
 
 LoggedKind logged_kind(std::string_view name) {
-    std::string plain;
-    for (const char c : name) {
-        if (c >= 'A' && c <= 'Z') {
-            plain += static_cast<char>(c - 'A' + 'a');
-        } else if (c >= 'a' && c <= 'z') {
-            plain += c;
-        }
-    }
+    const std::string plain = letters_of(name);
     // A barrier is an all-reduce of nothing; a sparse all-reduce gathers.
     constexpr std::array<std::pair<std::string_view, LoggedKind>, 10> beginnings{
         {{"allreducebarrier", LoggedKind::other},

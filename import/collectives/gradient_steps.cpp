@@ -2,16 +2,15 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <map>
 #include <set>
-#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "import/collectives/step_period.h"
 #include "import/source/dtype_names.h"
+#include "import/source/plain_text.h"
 #include "sim/base/error.h"
 #include "sim/base/statistics.h"
 #include "sim/base/transformed.h"
@@ -62,13 +61,10 @@ std::map<std::string, Candidate> candidates_of(const CollectiveLog& log) {
 
 // By the names of Megatron and of device meshes: "mesh_tp", "TENSOR_MODEL_PARALLEL_GROUP".
 bool is_of_layers(const std::string& described) {
-    std::string plain;
-    for (const char c : described) {
-        plain += std::isalpha(static_cast<unsigned char>(c)) != 0
-                     ? static_cast<char>(std::tolower(static_cast<unsigned char>(c)))
-                     : ' ';
+    std::string plain = " " + described + " ";
+    for (char& c : plain) {
+        c = letters_of({&c, 1}).empty() ? ' ' : lower_letter(c);
     }
-    plain = " " + plain + " ";
     return std::ranges::any_of(
         std::array{" tensor ", " tp ", " pipeline ", " pp "},
         [&](const char* word) { return plain.find(word) != std::string::npos; });

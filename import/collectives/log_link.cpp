@@ -3,7 +3,6 @@
 #include <cmath>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "import/collectives/log_import.h"
 #include "import/replay/replay.h"

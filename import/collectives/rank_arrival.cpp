@@ -4,10 +4,7 @@
 #include <cmath>
 #include <iterator>
 #include <map>
-#include <string>
 #include <utility>
-
-#include <fmt/format.h>
 
 #include "sim/base/statistics.h"
 #include "sim/base/transformed.h"

@@ -112,19 +112,13 @@ class DumpReader {
 
     void read_sizes(const JsonValue& entry, const std::string& place,
                     LoggedCollective& collective) {
-        constexpr std::int64_t most = std::int64_t{1} << 48;
         for (const simdjson::dom::element tensor : items_in(entry["input_sizes"])) {
-            std::int64_t elements = tensor.is_array() ? 1 : -1;
-            for (const simdjson::dom::element size : items_in(tensor)) {
-                const std::int64_t dimension = whole_in(size).value_or(-1);
-                const bool fits = elements >= 0 && dimension >= 0 && dimension <= most &&
-                                  (elements == 0 || dimension <= most / elements);
-                elements = fits ? elements * dimension : -1;
-            }
-            if (elements < 0 || elements > most - collective.elements) {
-                throw InputError(file_, place + "/input_sizes",
-                                 fmt::format("lists of sizes of at most {} elements", most),
-                                 "something else");
+            const std::int64_t elements = elements_in(tensor, deepest_shape);
+            if (elements < 0 || elements > most_json_elements - collective.elements) {
+                throw InputError(
+                    file_, place + "/input_sizes",
+                    fmt::format("lists of sizes of at most {} elements", most_json_elements),
+                    "something else");
             }
             collective.elements += elements;
         }

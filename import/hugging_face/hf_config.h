@@ -10,6 +10,7 @@
 
 #include "sim/base/error.h"
 #include "sim/base/json.h"
+#include "sim/scenario/model_input.h"  // shape_json()
 #include "sim/workload/models/models.h"
 
 namespace bucketwise {
@@ -45,8 +46,5 @@ HfModel read_hf_config(const Json& document, const std::string& file,
 
 // The names of those types.
 std::string known_hf_types();
-
-// The key `model` of a scenario's workload: without values that are the family's defaults.
-Json shape_json(const std::variant<TransformerShape, VitShape>& shape);
 
 }  // namespace bucketwise

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <cstddef>
 #include <map>
 #include <set>
@@ -105,10 +104,13 @@ std::optional<double> whole_time_us(const NcclTestsHalf& half, std::int64_t byte
     return can_be_measured(us) ? std::optional(us) : std::nullopt;
 }
 
-AllReduceRecord record_of(const NcclTestsRun& run, const NcclTestsRow& row,
-                          const Transport& transport, DType dtype) {
-    AllReduceRecord record{
-        .transport = transport, .size = {row.bytes}, .dtype = dtype, .samples_us = {}};
+CollectiveRecord record_of(const NcclTestsRun& run, const NcclTestsRow& row,
+                           const Transport& transport, DType dtype) {
+    CollectiveRecord record{.kind = run.kind,
+                            .transport = transport,
+                            .size = {row.bytes},
+                            .dtype = dtype,
+                            .samples_us = {}};
     record.transport.ranks = run.ranks;
     for (const NcclTestsHalf& half : row.halves) {
         record.samples_us.push_back(run.columns.cpu_time ? whole_time_us(half, row.bytes).value()
@@ -324,23 +326,18 @@ class Import {
         add_environment(result_.environment, log, run, nodes);
         MeasuredTimes measured{.ranks = ranks.number, .nodes = nodes.number, .gpu = gpus_of(run)};
         const DType dtype = *dtype_named(run.rows.front().dtype);
-        const bool reduces = run.kind == CollectiveKind::all_reduce;
         for (const NcclTestsRow& row : run.rows) {
-            AllReduceRecord record = record_of(run, row, result_.environment.transport, dtype);
+            CollectiveRecord record = record_of(run, row, result_.environment.transport, dtype);
             record.round = rounds_[{run.kind, run.ranks, row.bytes}]++;
             // The better of the times in place and out of place.
             measured.times.push_back({record.size, std::ranges::min(record.samples_us)});
-            if (reduces) {
-                result_.all_reduces.push_back(std::move(record));
-            } else {
-                result_.collectives.push_back({run.kind, std::move(record)});
-            }
+            result_.collectives.push_back(std::move(record));
         }
         first_ranks_ = first_ranks_ == 0 ? run.ranks : first_ranks_;
         const std::string redop = sums(run) ? ", " + run.rows.front().redop : "";
         result_.report += run_text(run, fmt::format("{}{}", name_of(dtype), redop), ranks, nodes);
         // Presets were compared with all-reduces only.
-        result_.report += reduces ? nearest_text(measured) : "";
+        result_.report += run.kind == CollectiveKind::all_reduce ? nearest_text(measured) : "";
     }
 
     const NcclTestsOptions& options_;

@@ -24,9 +24,8 @@ struct NcclTestsOptions {
 struct ImportedNcclTests {
     // The caller sets version and command of the environment; its date is a log's, or empty.
     EnvironmentRecord environment;
-    std::vector<AllReduceRecord> all_reduces;
-    std::vector<CollectiveRecord> collectives;  // of other kinds
-    std::string report;                         // findings, assumptions and omissions, per log
+    std::vector<CollectiveRecord> collectives;
+    std::string report;  // findings, assumptions and omissions, per log
     bool operator==(const ImportedNcclTests&) const = default;
 };
 

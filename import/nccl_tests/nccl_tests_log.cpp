@@ -372,16 +372,6 @@ class TextLog {
     std::size_t devices_ = 0;
 };
 
-// Appends to `text` until it has `size` bytes, or the source ends.
-void read_up_to(std::size_t size, const ByteSource& source, std::string& text) {
-    std::array<char, std::size_t{1} << 16> block{};
-    std::size_t count = 1;
-    while (count > 0 && text.size() < size) {
-        count = source(block.data(), std::min(block.size(), size - text.size()));
-        text.append(block.data(), count);
-    }
-}
-
 // JSON begins with a bracket, but so does a launcher's tag, "[1,0]<stdout>:".
 bool begins_as_json(std::string_view text) {
     text = without_byte_order_mark(text);
@@ -414,25 +404,15 @@ bool NcclTestsLog::is_usable(const NcclTestsRow& row, const std::string& what, s
 NcclTestsLog read_nccl_tests_log(const ByteSource& source, const std::string& file) {
     NcclTestsLog log{.file = file};
     constexpr std::size_t enough = 4096;
-    std::string begin;
-    read_up_to(enough, source, begin);
+    const auto [begin, whole] = peeked(source, enough);
     if (begins_as_json(begin)) {
-        read_up_to(largest_json_bytes + 1, source, begin);
-        if (begin.size() > largest_json_bytes) {
+        const std::string text = peeked(whole, largest_json_bytes + 1).begin;
+        if (text.size() > largest_json_bytes) {
             throw InputError(file, "", "JSON of nccl-tests, of at most 64 MiB", "a larger file");
         }
-        read_nccl_tests_json(begin.substr(begin.find_first_of("{[")), log);
+        read_nccl_tests_json(text.substr(text.find_first_of("{[")), log);
         return log;
     }
-    // The bytes read so far, then the rest.
-    const auto whole = [&, at = std::size_t{0}](char* buffer, std::size_t size) mutable {
-        if (at == begin.size()) {
-            return source(buffer, size);
-        }
-        const std::size_t count = begin.copy(buffer, size, at);
-        at += count;
-        return count;
-    };
     LineReader lines(whole, file);
     TextLog text(log);
     while (const auto line = lines.next()) {

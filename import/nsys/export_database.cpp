@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <system_error>
@@ -216,32 +215,6 @@ ExportDatabase ExportDatabase::of_file(const std::string& path) {
                         SQLITE_OPEN_READONLY | SQLITE_OPEN_URI | of_one_thread, nullptr);
     ExportDatabase database(handle, path, bytes);
     if (result != SQLITE_OK) {
-        database.fail("");
-    }
-    database.distrust();
-    database.find_tables();
-    return database;
-}
-
-ExportDatabase ExportDatabase::of_bytes(std::string_view bytes, const std::string& name) {
-    refuse_cut_off(name, bytes.substr(0, header_bytes), bytes.size());
-    sqlite3* handle = nullptr;
-    const int result = sqlite3_open_v2(
-        ":memory:", &handle, SQLITE_OPEN_READWRITE | SQLITE_OPEN_MEMORY | of_one_thread, nullptr);
-    ExportDatabase database(handle, name, bytes.size());
-    if (result != SQLITE_OK) {
-        database.fail("");
-    }
-    // SQLite frees what it allocated.
-    auto* const copy = static_cast<unsigned char*>(sqlite3_malloc64(bytes.size() + 1));
-    if (copy == nullptr) {
-        throw std::bad_alloc();
-    }
-    std::memcpy(copy, bytes.data(), bytes.size());
-    const auto size = static_cast<sqlite3_int64>(bytes.size());
-    if (sqlite3_deserialize(handle, "main", copy, size, size,
-                            SQLITE_DESERIALIZE_READONLY | SQLITE_DESERIALIZE_FREEONCLOSE) !=
-        SQLITE_OK) {
         database.fail("");
     }
     database.distrust();

@@ -63,8 +63,6 @@ class ExportDatabase {
     // Never written to, nor locked. Throws InputError for what is no database, and for one that
     // another program has not finished writing.
     static ExportDatabase of_file(const std::string& path);
-    // The same from memory, where `name` is for errors.
-    static ExportDatabase of_bytes(std::string_view bytes, const std::string& name);
 
     [[nodiscard]] const std::string& name() const { return name_; }
     [[nodiscard]] bool has(std::string_view table) const;

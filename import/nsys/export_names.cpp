@@ -4,8 +4,6 @@
 #include <array>
 #include <utility>
 
-#include <fmt/format.h>
-
 #include "import/source/plain_text.h"
 #include "import/trace/shape_text.h"
 #include "import/trace/trace.h"

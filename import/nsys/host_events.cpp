@@ -11,6 +11,7 @@
 
 #include <fmt/format.h>
 
+#include "import/trace/collective_names.h"
 #include "sim/base/error.h"
 
 namespace bucketwise {
@@ -18,60 +19,52 @@ namespace {
 
 // --- collectives ---
 
-struct KernelType {
-    std::string_view text;
-    std::string_view dtype;  // c10d's name
-    std::int64_t bytes;
-};
-
-// The type that NCCL's kernels reduce, as their names have it: "..._Sum_f32_RING_LL" since 2.19,
+// The type that NCCL's kernels reduce, c10d's name by theirs: "..._Sum_f32_RING_LL" since 2.19,
 // "..._RING_LL_Sum_float" before.
-constexpr std::array<KernelType, 17> kernel_types{{{"f32", "Float", 4},
-                                                   {"float", "Float", 4},
-                                                   {"f16", "Half", 2},
-                                                   {"half", "Half", 2},
-                                                   {"bf16", "BFloat16", 2},
-                                                   {"bfloat16", "BFloat16", 2},
-                                                   {"f64", "Double", 8},
-                                                   {"double", "Double", 8},
-                                                   {"i8", "Char", 1},
-                                                   {"int8", "Char", 1},
-                                                   {"u8", "Byte", 1},
-                                                   {"uint8", "Byte", 1},
-                                                   {"i32", "Int", 4},
-                                                   {"int32", "Int", 4},
-                                                   {"i64", "Long", 8},
-                                                   {"int64", "Long", 8},
-                                                   {"u64", "Long", 8}}};
+constexpr std::array<std::pair<std::string_view, std::string_view>, 17> kernel_types{
+    {{"f32", "Float"},
+     {"float", "Float"},
+     {"f16", "Half"},
+     {"half", "Half"},
+     {"bf16", "BFloat16"},
+     {"bfloat16", "BFloat16"},
+     {"f64", "Double"},
+     {"double", "Double"},
+     {"i8", "Char"},
+     {"int8", "Char"},
+     {"u8", "Byte"},
+     {"uint8", "Byte"},
+     {"i32", "Int"},
+     {"int32", "Int"},
+     {"i64", "Long"},
+     {"int64", "Long"},
+     {"u64", "Long"}}};
 
-const KernelType* type_of_kernel(std::string_view kernel) {
+// Empty: its name has none.
+std::string_view type_of_kernel(std::string_view kernel) {
     kernel = kernel.substr(0, kernel.find('('));
     while (!kernel.empty()) {
         const std::string_view word = kernel.substr(0, kernel.find('_'));
         kernel.remove_prefix(std::min(kernel.size(), word.size() + 1));
-        const auto* const found = std::ranges::find(kernel_types, word, &KernelType::text);
+        const auto* const found =
+            std::ranges::find(kernel_types, word, [](const auto& type) { return type.first; });
         if (found != kernel_types.end()) {
-            return found;
+            return found->second;
         }
     }
-    return nullptr;
+    return {};
 }
 
 // A reduction has the type in its kernel's name. All else is moved as bytes: there, and where the
 // name has no type, the number of elements and the bytes tell.
-KernelType type_of(const CollectiveLaunch& launch, std::int64_t elements, bool reduces,
-                   std::string_view kernel) {
-    const KernelType* const named = type_of_kernel(kernel);
-    if (reduces && named != nullptr) {
-        return *named;
-    }
-    if (elements > 0 && launch.bytes == 2 * elements) {
-        return {"", "Half", 2};
-    }
-    if (elements > 0 && launch.bytes == 8 * elements) {
-        return {"", "Double", 8};
-    }
-    return elements < 0 && !reduces ? KernelType{"", "Byte", 1} : KernelType{"", "", 4};
+std::string_view type_of(const CollectiveLaunch& launch, std::int64_t elements, bool reduces,
+                         std::string_view kernel) {
+    const std::string_view named = reduces ? type_of_kernel(kernel) : std::string_view();
+    return !named.empty()                                 ? named
+           : elements > 0 && launch.bytes == 2 * elements ? "Half"
+           : elements > 0 && launch.bytes == 8 * elements ? "Double"
+           : elements < 0 && !reduces                     ? "Byte"
+                                                          : "";
 }
 
 // As c10d calls them; empty: one whose kernel does not tell.
@@ -355,11 +348,9 @@ CollectiveCall collective_call(const CollectiveLaunch& launch, std::int64_t elem
     CollectiveCall call;
     call.name = collective_of_kernel(kernel);
     call.elements = elements;
-    const KernelType type =
-        type_of(launch, elements, call.name.find("reduce") != std::string::npos, kernel);
-    call.dtype = type.dtype;
+    call.dtype = type_of(launch, elements, call.name.find("reduce") != std::string::npos, kernel);
     if (elements < 0 && launch.bytes >= 0) {
-        call.elements = launch.bytes / type.bytes;
+        call.elements = launch.bytes / bytes_of_dtype(call.dtype);
     }
     if (const auto found = process.ranks_of.find(launch.communicator);
         found != process.ranks_of.end()) {

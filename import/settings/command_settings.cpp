@@ -162,20 +162,15 @@ bool has_any(const JsonPlace& flags, std::initializer_list<const char*> keys) {
     return std::ranges::any_of(keys, [&](const char* key) { return has(flags, key); });
 }
 
-TypedSettings in_another_file(SettingPlace place, const std::string& runs,
-                              const std::string& other) {
-    TypedSettings settings;
-    settings.place = place;
-    settings.runs = runs;
-    settings.not_simulated = fmt::format("the settings are in {}: check that file", other);
-    return settings;
-}
-
 // accelerate launch: Accelerate's configuration as flags.
 TypedSettings read_launch(const JsonPlace& flags) {
     if (has(flags, "config_file")) {
-        return in_another_file(SettingPlace::accelerate, "Accelerate",
-                               text_at(child(flags, "config_file")));
+        TypedSettings settings;
+        settings.place = SettingPlace::accelerate;
+        settings.runs = "Accelerate";
+        settings.not_simulated = fmt::format("the settings are in {}: check that file",
+                                             text_at(child(flags, "config_file")));
+        return settings;
     }
     Json document = Json::object();
     document["distributed_type"] = is_on(child(flags, "use_fsdp"))        ? "FSDP"
@@ -223,8 +218,8 @@ TypedSettings read_command(const Json& commands, const std::string& file) {
         return read_fairseq(flags);
     }
     if (has(flags, "deepspeed_config")) {
-        return in_another_file(SettingPlace::deepspeed_zero2, "DeepSpeed",
-                               text_at(child(flags, "deepspeed_config")));
+        return deepspeed_elsewhere(SettingPlace::deepspeed_zero2,
+                                   text_at(child(flags, "deepspeed_config")));
     }
     if (has_any(flags, {"ddp_bucket_size", "ddp_num_buckets", "overlap_grad_reduce",
                         "use_distributed_optimizer", "tensor_model_parallel_size",

@@ -75,15 +75,7 @@ TypedSettings with_deepspeed(const JsonPlace& place) {
     if (place.value->is_object() && place.value->contains("zero_optimization")) {
         return read_deepspeed(place);
     }
-    TypedSettings settings;
-    settings.place = SettingPlace::transformers;
-    const std::string config = text_at(place);
-    settings.not_simulated = fmt::format(
-        "DeepSpeed runs, with the settings of {}: check that file; DDP's bucket size counts for "
-        "nothing",
-        config.empty() ? "another file" : config);
-    settings.runs = "DeepSpeed";
-    return settings;
+    return deepspeed_elsewhere(SettingPlace::transformers, text_at(place));
 }
 
 }  // namespace

@@ -2,7 +2,6 @@
 #include <array>
 #include <cmath>
 #include <string_view>
-#include <utility>
 
 #include <fmt/format.h>
 
@@ -123,6 +122,17 @@ TypedSettings read_stage_3(const JsonPlace& root, const JsonPlace& zero) {
 }
 
 }  // namespace
+
+TypedSettings deepspeed_elsewhere(SettingPlace place, const std::string& file) {
+    TypedSettings settings;
+    settings.place = place;
+    settings.runs = "DeepSpeed";
+    settings.not_simulated = fmt::format(
+        "DeepSpeed runs, with the settings of {}: check that file; no bucket size of "
+        "DDP counts",
+        file.empty() ? "another file" : file);
+    return settings;
+}
 
 TypedSettings read_deepspeed(const JsonPlace& root) {
     const JsonPlace zero = child(root, "zero_optimization");

@@ -139,22 +139,16 @@ std::string_view last_part(std::string_view dotted) {
 }
 
 std::optional<DType> typed_dtype(std::string_view name) {
-    constexpr std::array<std::pair<std::string_view, DType>, 12> known{
-        {{"fp32", DType::float32},
-         {"float32", DType::float32},
-         {"float", DType::float32},
-         {"no", DType::float32},
-         {"32", DType::float32},
-         {"fp16", DType::float16},
-         {"float16", DType::float16},
-         {"half", DType::float16},
-         {"bf16", DType::bfloat16},
-         {"bfp16", DType::bfloat16},
-         {"bfloat16", DType::bfloat16},
-         {"bf16-mixed", DType::bfloat16}}};
-    const auto* const found =
-        std::ranges::find(known, last_part(name), &std::pair<std::string_view, DType>::first);
-    return found == known.end() ? std::nullopt : std::optional(found->second);
+    const std::string_view plain = last_part(name);
+    for (const DType dtype : {DType::float32, DType::float16, DType::bfloat16}) {
+        if (is_called(dtype, plain)) {
+            return dtype;
+        }
+    }
+    const bool narrow = plain == "bfp16" || plain == "bf16-mixed";
+    return narrow                           ? std::optional(DType::bfloat16)
+           : plain == "no" || plain == "32" ? std::optional(DType::float32)
+                                            : std::nullopt;
 }
 
 }  // namespace bucketwise

@@ -189,12 +189,8 @@ TypedSettings read_deepspeed_call(const Call& call, std::optional<bool> /*compil
         return read_deepspeed({&document, call.arguments().file, ""});
     }
     const std::string from = text_at(config);
-    TypedSettings settings;
-    settings.runs = "DeepSpeed";
-    settings.not_simulated =
-        fmt::format("DeepSpeed runs, with the settings of {}: check that file",
-                    from.empty() || from.find('(') != std::string::npos ? "another file" : from);
-    return settings;
+    return deepspeed_elsewhere(SettingPlace::pytorch_ddp,
+                               from.find('(') == std::string::npos ? from : "");
 }
 
 bool is_deepspeed_call(const Call& call) {

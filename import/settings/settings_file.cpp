@@ -1,9 +1,5 @@
 #include "import/settings/settings_file.h"
 
-#include <algorithm>
-#include <array>
-#include <string_view>
-
 #include <fmt/format.h>
 
 #include "import/settings/reading.h"

@@ -18,7 +18,6 @@ import resource
 import shlex
 import sys
 
-DEEPEST = 200  # nested braces
 MOST_BYTES = 2 << 30
 MOST_SECONDS = 60
 
@@ -26,7 +25,7 @@ MOST_SECONDS = 60
 class Unreadable(Exception):
     pass
 
-#-- - Python -- -
+# --- Python ---
 
 
 def literal(node):
@@ -157,110 +156,67 @@ def read_python(text):
         raise Unreadable(f"no Python: {line}{getattr(error, 'msg', error)}") from None
     return {"script": Script(tree).calls}
 
-#-- - JSON as DeepSpeed reads it -- -
+# --- JSON as DeepSpeed reads it ---
 
 
-class Hjson:
-    """A recursive descent over https://hjson.github.io/syntax.html."""
+# A token: white space or a comment, a text, a bracket or separator, a number or word before one of these, a key, or all
+# of a line.
+COMMENT = r"\#[^\n]*|//[^\n]*|/\*(?:[^*]|\*(?!/))*\*/"
+HJSON = re.compile(rf"""(?P<blank>\s+|{COMMENT}) | '''(?P<lines>.*?)''' |
+    "(?P<text>(?:[^"\\\n]|\\.)*)" | '(?P<single>(?:[^'\\\n]|\\.)*)' | (?P<mark>[{{}}\[\],:]) |
+    (?P<word>true|false|null|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)(?=[ \t]*(?:[,}}\]\n\r\#]|//|/\*|$)) |
+    (?P<key>[^\s,:{{}}\[\]"']+)(?=(?:\s|{COMMENT})*:) | (?P<line>[^\s{{}}\[\],:"'][^\n]*)""", re.DOTALL | re.VERBOSE)
 
-    def __init__(self, text):
-        self.text, self.at = text, 0
 
-    def fail(self, expected):
-        line = self.text.count("\n", 0, self.at) + 1
-        raise Unreadable(f"expected {expected} in line {line}")
+def hjson_to_json(text):
+    """JSON of https://hjson.github.io/syntax.html: commas in place, no comments, lines as they were, each key's at its end."""
+    parts, at, last, place, line, open_brackets = [], 0, "", 0, 1, [""]
+    while at < len(text):
+        token = HJSON.match(text, at)
+        if token and token.lastgroup == "key" and (last == ":" or open_brackets[-1] != "{"):
+            token = re.compile(r"(?P<line>[^\n]*)").match(text, at)
+        if not token:
+            raise Unreadable(f"expected a value in line {line}")
+        kind, found, at = token.lastgroup, token[token.lastgroup], token.end()
+        mark = found if kind == "mark" else ""
+        line += token[0].count("\n")
+        if kind == "blank":
+            parts.append("\n" * found.count("\n") or " ")
+        elif mark == ":" and last.startswith('"'):
+            parts[place] = f'{last[:-1]}@{line}"'
+            parts.append(":")
+            last = ":"
+        elif mark != ",":
+            parts.append("," if last and last not in tuple("{[:") and mark not in tuple("]}:") else "")
+            last = (f'"{found}"' if kind == "text" else found if kind in ("mark", "word")
+                    else json.dumps(found.strip().replace("\\'", "'")))
+            place = len(parts)
+            parts.append(last)
+            if mark in ("{", "["):
+                open_brackets.append(mark)
+            elif mark in ("}", "]") and len(open_brackets) > 1:
+                open_brackets.pop()
+    return "".join(parts)
 
-    def skip(self):
-        blank = re.compile(r"(?:[\s,]+|#[^\n]*|//[^\n]*|/\*.*?\*/)*", re.DOTALL)
-        self.at = blank.match(self.text, self.at).end()
 
-    def next(self):
-        return self.text[self.at : self.at + 1]
+def unique(pairs):
+    found = {}
+    for key, value in pairs:
+        key, _, line = key.rpartition("@")
+        if key in found:
+            raise Unreadable(f"expected the key {key} once in line {line}")
+        found[key] = value
+    return found
 
-    def value(self, depth=0):
-        self.skip()
-        if depth > DEEPEST:
-            self.fail(f"at most {DEEPEST} nested braces")
-        if self.next() == "{":
-            return self.object(depth)
-        if self.next() == "[":
-            return self.array(depth)
-        if self.text.startswith("'''", self.at):
-            end = self.text.find("'''", self.at + 3)
-            if end < 0:
-                self.fail("''' at a text's end")
-            found, self.at = self.text[self.at + 3 : end], end + 3
-            return found.strip("\n")
-        return self.quoted() if self.next() in "\"'" and self.next() else self.bare()
 
-    def quoted(self):
-        quote = self.next()
-        end = re.compile(rf"{quote}(?:[^{quote}\\\n]|\\.)*{quote}").match(self.text, self.at)
-        if not end:
-            self.fail(f"{quote} at a text's end")
-        found = end.group()
-        self.at = end.end()
-        try:
-            return json.loads(found if quote == '"' else json.dumps(found[1:-1].replace("\\'", "'")))
-        except ValueError:
-            self.fail("a text that JSON allows")
+def read_json(text):
+    try:
+        return {"document": json.loads(hjson_to_json(text), object_pairs_hook=unique)}
+    except json.JSONDecodeError as error:
+        raise Unreadable(f"expected JSON or Hjson: {error.msg} in line {error.lineno}") from None
 
-#A number or a word ends at a comma or bracket, any other text without quotes with its line.
-    def bare(self):
-        word = re.compile(r"(true|false|null|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)[ \t]*(?=[,}\]\n\r#]|//|/\*|$)").match(
-            self.text, self.at)
-        if word:
-            self.at = word.end()
-            return json.loads(word.group(1))
-        line = re.compile(r"[^\n]+").match(self.text, self.at)
-        if not line or self.next() in "{}[],:":
-            self.fail("a value")
-        self.at = line.end()
-        return line.group().strip()
 
-    def object(self, depth):
-        found = {}
-        self.at += 1
-        while True:
-            self.skip()
-            if self.next() == "}":
-                self.at += 1
-                return found
-            if self.next() in ("\"", "'"):
-                key = self.quoted()
-            else:
-                word = re.compile(r"[^\s,:{}\[\]\"']+").match(self.text, self.at)
-                if not word:
-                    self.fail("a key or }")
-                key, self.at = word.group(), word.end()
-            self.skip()
-            if self.next() != ":":
-                self.fail(": after a key")
-            self.at += 1
-            if key in found:
-                self.fail(f"the key {key} once")
-            found[key] = self.value(depth + 1)
-
-    def array(self, depth):
-        found = []
-        self.at += 1
-        while True:
-            self.skip()
-            if self.next() == "]":
-                self.at += 1
-                return found
-            if not self.next():
-                self.fail("]")
-            found.append(self.value(depth + 1))
-
-    def document(self):
-        found = self.value()
-        self.skip()
-        if self.at < len(self.text):
-            self.fail("nothing after the last brace")
-        return found
-
-#-- - YAML, TOML and shell -- -
+# --- YAML, TOML and shell ---
 
 
 def read_yaml(text):
@@ -302,7 +258,7 @@ def read_shell(text):
             added = variables.get(assigned[1], "") + " " if "+=" in words[0] else ""
             variables[assigned[1]] = (added + replaced(assigned[2])).strip()
             words = words[1:]
-#A variable of several flags is several words; an array's lines are flags on their own.
+        # A variable of several flags is several words; an array's lines are flags on their own.
         words = [part for word in words
                  for part in (replaced(word).split() if word.startswith("$") else [replaced(word)])]
         if words and words[0].startswith("-") and commands:
@@ -320,7 +276,7 @@ def read(name, text):
     if ending in ("yaml", "yml"):
         return read_yaml(text)
     if text.lstrip().startswith(("{", "//", "/*")) and ending != "py":
-        return {"document": Hjson(text).document()}
+        return read_json(text)
     if ending in ("sh", "bash", "slurm", "sbatch", "txt"):
         return read_shell(text)
     if ending == "py":

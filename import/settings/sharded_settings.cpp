@@ -1,7 +1,6 @@
 // FSDP's settings: PyTorch's own, and those of Accelerate, TrainingArguments and torchtitan.
 #include <algorithm>
 #include <array>
-#include <cctype>
 
 #include <fmt/format.h>
 
@@ -43,16 +42,16 @@ JsonPlace key_of(const JsonPlace& config, std::string_view key) {
     return prefixed.value->is_null() ? child(config, key) : prefixed;
 }
 
-// One name, names apart by commas, or a list of names.
+// One text, or a list of texts, with names apart by commas or spaces.
 std::vector<std::string> names_at(const JsonPlace& place) {
-    std::vector<std::string> names;
+    std::vector<std::string> names(1);
     const auto add = [&](const std::string& text) {
-        for (std::size_t begin = 0; begin < text.size();) {
-            const std::size_t end = std::min(text.find(',', begin), text.size());
-            if (end > begin) {
-                names.push_back(text.substr(begin, end - begin));
+        for (const char c : text + ",") {
+            if (c != ',' && c != ' ') {
+                names.back() += c;
+            } else if (!names.back().empty()) {
+                names.emplace_back();
             }
-            begin = end + 1;
         }
     };
     if (place.value->is_array()) {
@@ -62,6 +61,7 @@ std::vector<std::string> names_at(const JsonPlace& place) {
     } else {
         add(text_at(place));
     }
+    names.pop_back();
     return names;
 }
 
@@ -138,20 +138,8 @@ void set_strategy_of_fsdp(std::string_view name, TypedSettings& settings) {
 TypedSettings read_fsdp(const JsonPlace& arguments, SettingPlace place, bool second_version) {
     TypedSettings settings;
     begin_fsdp(place, second_version, settings);
-    const JsonPlace asked = child(arguments, "fsdp");
-    std::string words = text_at(asked);
-    if (asked.value->is_array()) {
-        for (const Json& word : *asked.value) {
-            words += " " + text_at({&word, asked.file, asked.pointer});
-        }
-    }
-    std::ranges::replace(words, ',', ' ');
     bool wraps_layers = second_version;
-    for (std::size_t begin = words.find_first_not_of(' '); begin < words.size();
-         begin = words.find_first_not_of(' ', begin)) {
-        const std::size_t end = std::min(words.find(' ', begin), words.size());
-        const std::string word = words.substr(begin, end - begin);
-        begin = end;
+    for (const std::string& word : names_at(child(arguments, "fsdp"))) {
         wraps_layers = wraps_layers || word == "auto_wrap";
         set_strategy_of_fsdp(word, settings);
         if (word == "offload") {
@@ -201,12 +189,7 @@ TypedSettings read_accelerate_fsdp(const JsonPlace& root) {
 TypedSettings read_accelerate_deepspeed(const JsonPlace& root) {
     const JsonPlace config = child(root, "deepspeed_config");
     if (const std::string file = text_at(child(config, "deepspeed_config_file")); !file.empty()) {
-        TypedSettings settings;
-        settings.place = SettingPlace::accelerate;
-        settings.runs = "DeepSpeed";
-        settings.not_simulated =
-            fmt::format("DeepSpeed runs, with the settings of {}: check that file", file);
-        return settings;
+        return deepspeed_elsewhere(SettingPlace::accelerate, file);
     }
     // Accelerate's own configuration of each stage.
     Json zero{{"stage", number_at(child(config, "zero_stage")).value_or(2)}};

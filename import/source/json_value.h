@@ -53,4 +53,31 @@ inline std::vector<simdjson::dom::element> items_in(const JsonValue& value) {
                : std::vector<simdjson::dom::element>();
 }
 
+constexpr std::int64_t most_json_elements = std::int64_t{1} << 48;
+constexpr int deepest_shape = 2;
+
+// The elements of a tensor, [525312], or of a list of tensors, [[525312], []]; -1: too many, or
+// no shape. At the deepest, only a tensor.
+inline std::int64_t elements_in(const JsonValue& shape, int depth = 0) {
+    if (!shape.is_array() || depth > deepest_shape) {
+        return -1;
+    }
+    std::int64_t product = 1;
+    std::int64_t sum = 0;
+    bool of_lists = false;
+    for (const simdjson::dom::element part : items_in(shape)) {
+        const bool is_list = part.is_array();
+        // As deep as the argument says. NOLINTNEXTLINE(misc-no-recursion)
+        const std::int64_t size =
+            is_list ? elements_in(part, depth + 1) : whole_in(part).value_or(-1);
+        if (size < 0 || (is_list ? size > most_json_elements - sum
+                                 : product > 0 && size > most_json_elements / product)) {
+            return -1;
+        }
+        of_lists |= is_list;
+        (is_list ? sum : product) = is_list ? sum + size : product * size;
+    }
+    return of_lists ? sum : product;
+}
+
 }  // namespace bucketwise

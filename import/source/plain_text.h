@@ -19,4 +19,15 @@ constexpr char lower_letter(char c) {
     return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
 }
 
+// Its letters alone, in lower case: "allreduce" of "ALL_REDUCE".
+inline std::string letters_of(std::string_view text) {
+    std::string letters;
+    for (const char c : text) {
+        if (lower_letter(c) >= 'a' && lower_letter(c) <= 'z') {
+            letters += lower_letter(c);
+        }
+    }
+    return letters;
+}
+
 }  // namespace bucketwise

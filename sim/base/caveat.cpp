@@ -46,7 +46,7 @@ namespace as {
 
 JsonType<std::vector<Caveat>> caveats() {
     const JsonType<Caveat> caveat{
-        {{{"oneOf", {text(longest_caveat).schema, schema_of(caveat_keys().text())}}},
+        {{{"oneOf", {text(longest_caveat).schema, reference_to(caveat_keys().text())}}},
          "texts or objects",
          {&caveat_keys().text()}},
         read_caveat,
@@ -55,10 +55,6 @@ JsonType<std::vector<Caveat>> caveats() {
 }
 
 }  // namespace as
-
-Json caveats_json(const std::vector<Caveat>& caveats) {
-    return json_list(caveats, caveat_json);
-}
 
 void add_caveat(Json& document, const Caveat& caveat) {
     Json& caveats = document["caveats"];

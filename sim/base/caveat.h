@@ -20,10 +20,8 @@ struct Caveat {
 // A list of texts, or of objects that may also say withholds_advice. Throws InputError.
 std::vector<Caveat> read_caveats(const JsonPlace& place);
 
-// In the form that read_caveats() reads; texts longer than it allows are cut.
-Json caveats_json(const std::vector<Caveat>& caveats);
-
-// Appends one to the caveats of a scenario's or a link's document.
+// Appends one to the caveats of a scenario's or a link's document. A text longer than allowed is
+// cut.
 void add_caveat(Json& document, const Caveat& caveat);
 
 }  // namespace bucketwise

@@ -1,7 +1,6 @@
 #include "sim/base/json_table.h"
 
-#include <array>
-#include <regex>
+#include <algorithm>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -10,42 +9,6 @@
 
 namespace bucketwise {
 namespace {
-
-// By the end of a key that holds a quantity.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 6> units{{{"_us", "µs"},
-                                                                              {"_ms", "ms"},
-                                                                              {"_gb_per_s", "GB/s"},
-                                                                              {"_mib", "MiB"},
-                                                                              {"_gib", "GiB"},
-                                                                              {"bytes", "bytes"}}};
-
-std::string type_of(const KeyText& key) {
-    const bool is_list = key.value.called.starts_with("list of ");
-    for (const auto& [ending, unit] : units) {
-        if (key.key.ends_with(ending)) {
-            return (is_list ? "list of " : "") + std::string(unit);
-        }
-    }
-    const bool is_plural =
-        !is_list || key.value.called.ends_with('s') || key.value.called.ends_with("MiB");
-    return key.value.called + (is_plural ? "" : "s");
-}
-
-// Without code marks and the addresses of links.
-std::string plain(std::string_view markdown) {
-    std::string text(markdown);
-    if (text.find("](") != std::string::npos) {  // few have links, and a regex is slow
-        static const std::regex links("\\[([^\\]]*)\\]\\([^)]*\\)");
-        text = std::regex_replace(text, links, "$1");
-    }
-    std::erase(text, '`');
-    return text;
-}
-
-std::string description_of(const KeyText& key) {
-    const bool has_default = !key.required() && !key.usual.empty() && key.usual != "none";
-    return plain(key.meaning) + (has_default ? "; default " + plain(key.usual) : "");
-}
 
 Json text_schema(std::size_t longest) {
     return {{"type", "string"},
@@ -56,42 +19,18 @@ Json text_schema(std::size_t longest) {
 
 }  // namespace
 
-Json schema_of(const ObjectText& object) {
-    Json schema{{"type", "object"},
-                {"description", plain(object.meaning)},
-                {"additionalProperties", false}};
-    Json all = object.conditions;
-    for (const KeyText& key : object.keys) {
-        Json& value = schema["properties"][std::string(key.key)] = key.value.schema;
-        value["description"] = description_of(key);
-        if (key.required()) {
-            schema["required"].push_back(key.key);
-        }
-    }
-    for (const JsonRule& rule : object.rules) {
-        if (rule.excludes) {
-            all.push_back({{"not", {{"required", {rule.key, rule.other}}}}});
-        } else {
-            schema["dependentRequired"][std::string(rule.key)].push_back(rule.other);
-        }
-    }
-    add_unless_empty(schema, "allOf", all);
-    return schema;
-}
-
-std::string reference_of(const ObjectText& object) {
-    std::string table = "| key | type, unit | default | meaning |\n|---|---|---|---|\n";
-    for (const KeyText& key : object.keys) {
-        table +=
-            fmt::format("| `{}` | {} | {} | {} |\n", key.key, type_of(key), key.usual, key.meaning);
-    }
-    return table;
+Json reference_to(const ObjectText& object) {
+    std::string name(object.name);
+    std::ranges::replace(name, ' ', '_');
+    return {{"$ref", "#/$defs/" + name}};
 }
 
 namespace as {
 
 JsonType<double> number(const NumberRange& range) {
-    Json schema{{"type", "number"}, {"minimum", range.lowest}, {"maximum", range.highest}};
+    Json schema{{"type", "number"},
+                {range.lowest_excluded ? "exclusiveMinimum" : "minimum", range.lowest},
+                {"maximum", range.highest}};
     return {{std::move(schema), "number"},
             [range](const JsonPlace& place) { return read_number(place, range); },
             [](double value) { return Json(value); }};

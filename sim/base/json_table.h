@@ -1,5 +1,5 @@
 // The keys of a JSON object, each said once: a table of rows gives reader, writer, JSON Schema and
-// the reference in Markdown.
+// the reference in Markdown (the last two are files, which tests/schema_file.h writes).
 //
 //     const JsonTable<Straggler> table{"straggler", "A slow rank", {
 //         {"rank", target(&Straggler::rank, as::integer(0, 9)), "required", "its number"}}};
@@ -69,9 +69,8 @@ struct ObjectText {
     std::vector<JsonRule> rules = {};
     std::vector<Json> conditions = {};  // further schemas that all hold
 };
-Json schema_of(const ObjectText& object);
-// A Markdown table.
-std::string reference_of(const ObjectText& object);
+// As a schema refers to it, of a document that leads to it.
+Json reference_to(const ObjectText& object);
 
 // A JSON value that is read and written as a Value.
 template <typename Value>
@@ -248,7 +247,7 @@ class JsonTable {
 
     // An object with these keys, as a value of another.
     [[nodiscard]] JsonType<Owner> type() const {
-        return {{schema_of(text_), "object", {&text_}},
+        return {{reference_to(text_), "object", {&text_}},
                 [this](const JsonPlace& place) { return read(place); },
                 [this](const Owner& owner) { return write(owner); }};
     }

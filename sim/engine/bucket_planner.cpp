@@ -1,7 +1,6 @@
 #include "sim/engine/bucket_planner.h"
 
 #include <algorithm>
-#include <functional>
 #include <numeric>
 
 #include "sim/engine/engine.h"

@@ -1,9 +1,6 @@
 #include "sim/frameworks/framework_step.h"
 
 #include <algorithm>
-#include <array>
-#include <functional>
-#include <numeric>
 #include <utility>
 
 #include "sim/base/invariant.h"

@@ -1,6 +1,5 @@
 #include "sim/predict/strategy_comparison.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "sim/predict/prediction.h"

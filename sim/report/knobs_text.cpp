@@ -1,7 +1,5 @@
 #include "sim/report/knobs_text.h"
 
-#include <algorithm>
-
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 

@@ -87,11 +87,11 @@ const JsonTable<MatrixProduct>& product_keys() {
 }
 
 JsonType<ListedPass> pass_type() {
-    return {{schema_of(pass_keys().text()), "object", {&pass_keys().text()}}, read_listed_pass};
+    return {{reference_to(pass_keys().text()), "object", {&pass_keys().text()}}, read_listed_pass};
 }
 
 JsonType<std::optional<MatrixProduct>> product_type() {
-    return {{schema_of(product_keys().text()), "object", {&product_keys().text()}},
+    return {{reference_to(product_keys().text()), "object", {&product_keys().text()}},
             [](const JsonPlace& place) { return std::optional(product_keys().read(place)); }};
 }
 

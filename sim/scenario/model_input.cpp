@@ -106,22 +106,37 @@ std::vector<Json> transformer_conditions() {
     return conditions;
 }
 
+std::string_view family_of(const TransformerShape& shape) {
+    return name_of(shape.family);
+}
+std::string_view family_of(const VitShape& /*shape*/) {
+    return vit_family;
+}
+
+// Read before the table is chosen by it.
+template <typename Shape>
+KeyUse<Shape> family_use() {
+    KeyUse<Shape> use{family_type()};
+    use.write = [](const Shape& shape, bool /*always*/) { return Json(family_of(shape)); };
+    return use;
+}
+
 // Keys that every transformer has.
 std::vector<JsonKey<TransformerShape>> width_keys() {
     using Shape = TransformerShape;
-    return {{"family", family_type(), "required",
+    return {{"family", family_use<Shape>(), "required",
              "whose layers and parameter names; `vit` and `mlp` have shapes of their own"},
-            {"layers", target(&Shape::layers, as::integer(1, most_layers)), "required",
+            {"layers", field(&Shape::layers, as::integer(1, most_layers)), "required",
              "transformer blocks"},
-            {"hidden", target(&Shape::hidden, as::integer(1, most_hidden)), "required",
+            {"hidden", field(&Shape::hidden, as::integer(1, most_hidden)), "required",
              "width of the residual stream (d_model)"},
-            {"feed_forward", target(&Shape::feed_forward, as::integer(1, most_feed_forward)),
+            {"feed_forward", field(&Shape::feed_forward, as::integer(1, most_feed_forward)),
              "required", "width inside the feed-forward part (d_ff)"},
-            {"heads", target(&Shape::heads, as::integer(1, most_heads)), "required",
+            {"heads", field(&Shape::heads, as::integer(1, most_heads)), "required",
              "attention heads; divides `hidden`, unless `head_width` is given"},
-            {"vocabulary", target(&Shape::vocabulary, as::integer(1, most_vocabulary)), "required",
+            {"vocabulary", field(&Shape::vocabulary, as::integer(1, most_vocabulary)), "required",
              "tokens in the vocabulary"},
-            {"context", target(&Shape::context, as::integer(1, most_sequence)), "required",
+            {"context", field(&Shape::context, as::integer(1, most_sequence)), "required",
              "learned positions of gpt2 and bert; the longest sequence of the others"}};
 }
 
@@ -129,59 +144,59 @@ std::vector<JsonKey<TransformerShape>> width_keys() {
 std::vector<JsonKey<TransformerShape>> variant_keys() {
     using Shape = TransformerShape;
     return {
-        {"key_value_heads", target(&Shape::key_value_heads, as::integer(1, most_heads)), "`heads`",
+        {"key_value_heads", field(&Shape::key_value_heads, as::integer(1, most_heads)), "`heads`",
          "llama, falcon: heads of keys and values, each shared by as many heads of queries "
          "(grouped-query "
          "attention); divides `heads`"},
-        {"head_width", target(&Shape::head_width, as::integer(1, most_hidden)),
-         "`hidden` / `heads`", "llama, t5: width of one head"},
-        {"attention_bias", target(&Shape::attention_bias, as::boolean()), "false",
+        {"head_width", field(&Shape::head_width, as::integer(1, most_hidden)), "`hidden` / `heads`",
+         "llama, t5: width of one head"},
+        {"attention_bias", field(&Shape::attention_bias, as::boolean()), "false",
          "llama: the four projections of attention have biases"},
-        {"feed_forward_bias", target(&Shape::feed_forward_bias, as::boolean()), "false",
+        {"feed_forward_bias", field(&Shape::feed_forward_bias, as::boolean()), "false",
          "llama: gate, up and down have biases"},
-        {"query_key_value_bias", target(&Shape::query_key_value_bias, as::boolean()), "false",
+        {"query_key_value_bias", field(&Shape::query_key_value_bias, as::boolean()), "false",
          "llama: the three projections into attention have biases, the one out of it has none "
          "(Qwen2)"},
-        {"norms", target(&Shape::norms, as::one_of<BlockNorms>()), "`before`",
+        {"norms", field(&Shape::norms, as::one_of<BlockNorms>()), "`before`",
          "llama: where a block has its norms: `before` attention and feed-forward part, `after` "
          "both (OLMo 2), or `both` (Gemma 2 and 3)"},
-        {"query_key_norm", target(&Shape::query_key_norm, as::one_of<QueryKeyNorm>()), "`none`",
+        {"query_key_norm", field(&Shape::query_key_norm, as::one_of<QueryKeyNorm>()), "`none`",
          "llama: queries and keys are normalised, each `head` by itself (Qwen3, Gemma 3) or the "
          "whole `projection` (OLMo 2)"},
-        {"fused_projections", target(&Shape::fused_projections, as::boolean()), "false",
+        {"fused_projections", field(&Shape::fused_projections, as::boolean()), "false",
          "llama: one projection for query, key and value and one for gate and up (Phi-3)"},
-        {"experts", target(&Shape::experts, as::integer(1, most_experts)), "none",
+        {"experts", field(&Shape::experts, as::integer(1, most_experts)), "none",
          "llama: a mixture of experts in place of each feed-forward part (Mixtral), both this and "
          "the next key. Experts are computed, but their weights are none of the parameters, as "
          "expert parallelism reduces them among fewer ranks; its exchange of tokens and the "
          "optimizer's part in them are left out"},
-        {"experts_per_token", target(&Shape::experts_per_token, as::integer(1, most_experts)),
+        {"experts_per_token", field(&Shape::experts_per_token, as::integer(1, most_experts)),
          "none", "llama: experts that each token goes through; at most `experts`"},
-        {"decoder_layers", target(&Shape::decoder_layers, as::integer(1, most_layers)), "`layers`",
+        {"decoder_layers", field(&Shape::decoder_layers, as::integer(1, most_layers)), "`layers`",
          "t5: blocks of the decoder, whose sequences are as long as the encoder's"},
-        {"relative_buckets", target(&Shape::relative_buckets, as::integer(1, most_sequence)), "32",
+        {"relative_buckets", field(&Shape::relative_buckets, as::integer(1, most_sequence)), "32",
          "t5: distances that attention tells apart"},
-        {"gated", target(&Shape::gated, as::boolean()), "false",
+        {"gated", field(&Shape::gated, as::boolean()), "false",
          "t5: the feed-forward part is gated, as in version 1.1"},
-        {"tied_embeddings", target(&Shape::tied_embeddings, as::boolean()),
+        {"tied_embeddings", field(&Shape::tied_embeddings, as::boolean()),
          "llama and neox false, the others true",
          "gpt2, llama, t5, neox, falcon, opt: the head shares the embedding's table"},
-        {"linear_bias", target(&Shape::linear_bias, as::boolean()), "true",
+        {"linear_bias", field(&Shape::linear_bias, as::boolean()), "true",
          "gpt2: the projections of attention and feed-forward have biases; nanoGPT with "
          "`bias=False` has neither these nor the next"},
-        {"norm_bias", target(&Shape::norm_bias, as::boolean()), "true",
+        {"norm_bias", field(&Shape::norm_bias, as::boolean()), "true",
          "gpt2: layer norms have biases"},
-        {"hugging_face", target(&Shape::hugging_face, as::boolean()), "false",
+        {"hugging_face", field(&Shape::hugging_face, as::boolean()), "false",
          "gpt2, bert: trained as Hugging Face publishes it: with dropout, and GPT-2's GELU and "
          "loss in Python. The model names below are"},
-        {"token_types", target(&Shape::token_types, as::integer(1, most_vocabulary)), "2",
+        {"token_types", field(&Shape::token_types, as::integer(1, most_vocabulary)), "2",
          "bert: segments that have an embedding"},
-        {"bert_head", target(&Shape::bert_head, as::one_of<BertHead>()), "`none`",
+        {"bert_head", field(&Shape::bert_head, as::one_of<BertHead>()), "`none`",
          "bert: what follows the encoder. `none`: BertModel, with its pooler; `masked_lm`: "
          "BertForMaskedLM, without; `pretraining`: BertForPreTraining, pooler and both heads; "
          "`sequence_classification` and `next_sentence`: pooler and classifier; "
          "`token_classification` and `question_answering`: a classifier of every token"},
-        {"labels", target(&Shape::labels, as::integer(1, most_vocabulary)), "2",
+        {"labels", field(&Shape::labels, as::integer(1, most_vocabulary)), "2",
          "bert: classes of the heads that classify"}};
 }
 
@@ -200,25 +215,25 @@ const JsonTable<VitShape>& vit_keys() {
     static const JsonTable<Shape> table{
         "vision transformer",
         "A vision transformer that classifies: every patch of an image is a token",
-        {{"family", family_type(), "required", "`vit`"},
-         {"layers", target(&Shape::layers, as::integer(1, most_layers)), "required",
+        {{"family", family_use<Shape>(), "required", "`vit`"},
+         {"layers", field(&Shape::layers, as::integer(1, most_layers)), "required",
           "transformer blocks"},
-         {"hidden", target(&Shape::hidden, as::integer(1, most_hidden)), "required",
+         {"hidden", field(&Shape::hidden, as::integer(1, most_hidden)), "required",
           "width of the residual stream"},
-         {"feed_forward", target(&Shape::feed_forward, as::integer(1, most_feed_forward)),
+         {"feed_forward", field(&Shape::feed_forward, as::integer(1, most_feed_forward)),
           "required", "width inside the feed-forward part"},
-         {"heads", target(&Shape::heads, as::integer(1, most_heads)), "required",
+         {"heads", field(&Shape::heads, as::integer(1, most_heads)), "required",
           "attention heads; divides `hidden`"},
-         {"patch", target(&Shape::patch, as::integer(1, most_patch)), "16",
-          "height and width of a patch in pixels"},
-         {"channels", target(&Shape::channels, as::integer(1, most_channels)), "3",
-          "of the images"},
-         {"classes", target(&Shape::classes, as::integer(1, most_vocabulary)), "1000",
-          "that the head tells apart"},
-         {"hugging_face", target(&Shape::hugging_face, as::boolean()), "false",
+         {"patch", field(&Shape::patch, as::integer(1, most_patch)), "16",
+          "height and width of a patch in pixels", true},
+         {"channels", field(&Shape::channels, as::integer(1, most_channels)), "3", "of the images",
+          true},
+         {"classes", field(&Shape::classes, as::integer(1, most_vocabulary)), "1000",
+          "that the head tells apart", true},
+         {"hugging_face", field(&Shape::hugging_face, as::boolean()), "false",
           "ViTForImageClassification's names, order of parameters and three projections into "
           "attention, else torchvision's"},
-         {"query_key_value_bias", target(&Shape::query_key_value_bias, as::boolean()), "true",
+         {"query_key_value_bias", field(&Shape::query_key_value_bias, as::boolean()), "true",
           "the projections into attention have biases; false only with `hugging_face`"}},
         {},
         {family_is({vit_family}),
@@ -348,9 +363,15 @@ JsonDescription model_description() {
                                                 &mlp_keys().text(), &listed_model_text()};
     Json one_of = Json::array({as::names_schema(model_names())});
     for (const ObjectText* shape : shapes) {
-        one_of.push_back(schema_of(*shape));
+        one_of.push_back(reference_to(*shape));
     }
     return {{{"oneOf", one_of}}, "name or object", shapes};
+}
+
+Json shape_json(const std::variant<TransformerShape, VitShape>& shape) {
+    const auto* const transformer = std::get_if<TransformerShape>(&shape);
+    return transformer != nullptr ? transformer_keys().write(*transformer)
+                                  : vit_keys().write(std::get<VitShape>(shape));
 }
 
 }  // namespace bucketwise

@@ -1,7 +1,5 @@
 // Reading a scenario file.
 #include <algorithm>
-#include <array>
-#include <iterator>
 #include <set>
 
 #include <fmt/format.h>

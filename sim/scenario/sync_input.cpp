@@ -162,12 +162,13 @@ std::vector<Json> strategy_conditions() {
 
 // The conditions say which of both goes with a strategy.
 JsonDescription sharding_description() {
-    const JsonDescription fsdp = sharding_type(ShardedStrategy::hsdp);
+    const JsonDescription fsdp = sharding_type(ShardedStrategy::fsdp);
+    const JsonDescription hsdp = sharding_type(ShardedStrategy::hsdp);  // has all keys of fsdp
     JsonDescription zero3 = sharding_type(ShardedStrategy::zero3);
     zero3.schema["minProperties"] = 1;  // an empty object is fsdp's
-    return {{{"oneOf", {fsdp.schema, zero3.schema}}},
+    return {{{"oneOf", {hsdp.schema, zero3.schema}}},
             "object",
-            {fsdp.objects.front(), zero3.objects.front()}};
+            {fsdp.objects.front(), hsdp.objects.front(), zero3.objects.front()}};
 }
 
 std::vector<JsonKey<SyncRequest>> bucket_keys() {

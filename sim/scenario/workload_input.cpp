@@ -195,7 +195,7 @@ KeyUse<ModelWorkload> recompute_use() {
     KeyUse<ModelWorkload> use{
         JsonDescription{{{"oneOf",
                           {as::names_schema({recompute_names.begin(), recompute_names.end()}),
-                           schema_of(recompute_keys().text())}}},
+                           reference_to(recompute_keys().text())}}},
                         "`none`, `full`, `operators` or object",
                         {&recompute_keys().text()}}};
     use.read = [](const JsonPlace& place, ModelWorkload& workload) {
@@ -366,7 +366,7 @@ JsonDescription workload_description() {
     const std::vector<const ObjectText*> kinds{&model_keys().text(), &gradient_lists_text(),
                                                &operation_lists_text()};
     return {
-        {{"oneOf", transformed(kinds, [](const ObjectText* kind) { return schema_of(*kind); })}},
+        {{"oneOf", transformed(kinds, [](const ObjectText* kind) { return reference_to(*kind); })}},
         "object",
         kinds};
 }

@@ -1,8 +1,6 @@
 #include "sim/sharding/shard_plan.h"
 
 #include <algorithm>
-#include <numeric>
-#include <optional>
 #include <set>
 #include <string_view>
 #include <unordered_map>

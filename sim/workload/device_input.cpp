@@ -101,7 +101,7 @@ const JsonTable<Device>& device_keys() {
           "where the other values come from"},
          {"name", target(&Device::name, as::text()), "the preset's", "shown in reports"},
          {"peak_tflop_per_s",
-          JsonDescription{schema_of(peak_keys().text()), "object", {&peak_keys().text()}},
+          JsonDescription{reference_to(peak_keys().text()), "object", {&peak_keys().text()}},
           "the preset's", "peak dense rate by arithmetic"},
          {"memory_bandwidth_gb_per_s", target(&Device::memory_bandwidth, as::gb_per_s()),
           "the preset's", "peak memory bandwidth"},
@@ -179,7 +179,7 @@ Device read_device(const JsonPlace& place) {
 
 JsonType<Device> device_type() {
     return {
-        {{{"oneOf", {as::names_schema(device_preset_names()), schema_of(device_keys().text())}}},
+        {{{"oneOf", {as::names_schema(device_preset_names()), reference_to(device_keys().text())}}},
          "preset or object",
          {&device_keys().text()}},
         read_device};

@@ -15,12 +15,8 @@ namespace {
 
 void check(const ImportedNcclTests& imported) {
     require(imported.environment.hosts >= 1);
-    std::vector<AllReduceRecord> records = imported.all_reduces;
+    require(!imported.collectives.empty());
     for (const CollectiveRecord& record : imported.collectives) {
-        records.push_back(record.measured);
-    }
-    require(!records.empty());
-    for (const AllReduceRecord& record : records) {
         require(record.size.count > 0 && record.transport.ranks > 1 && record.round >= 0);
         require(!record.samples_us.empty() && record.samples_us.size() <= 2);
         require(record.issue_us.empty() || record.issue_us.size() == record.samples_us.size());

@@ -6,19 +6,19 @@
 #include <string_view>
 #include <vector>
 
-#include "import/nsys/export_database.h"
 #include "import/nsys/nsys_trace.h"
 #include "import/replay/trace_import.h"
 #include "sim/base/error.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/imported_trace.h"
+#include "tests/import/nsys/opened_export.h"
 
 namespace bucketwise {
 namespace {
 
 void import_any(std::string_view bytes) {
     try {
-        ExportDatabase database = ExportDatabase::of_bytes(bytes, "export");
+        ExportDatabase database = opened_export(bytes, "export");
         std::vector<TracedRank> ranks;
         for (const ProfilerTrace& trace : read_nsys_export(database, {})) {
             ranks.push_back(traced_rank(trace));

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Scenario files, link files, their JSON Schemas, the parser and scenarios/README.md agree.
+"""Conditions in the JSON Schemas of scenarios and links agree with the parser, and all shipped files are valid.
 
 usage: check_schemas.py path/to/bucketwise path/to/bucketwise_run_commands repo_root
 
@@ -228,37 +228,7 @@ def all_places(schemas):
             yield document, pointer, instance, node
 
 
-def names_in(page):
-    return set(re.findall(r"`([^`\n]+)`", page.read_text()))
-
-
-def check_keys(place, node, message, is_valid, described, page):
-    """The message that refuses an unknown key names the schema's keys; the schema refuses it too, and the page has all."""
-    found = re.search(r"one of the keys (.*), got an unknown key", message or "")
-    known = set(found[1].split(", ")) if found else set()
-    if known != set(node["properties"]):
-        fail(f"{place or '/'}: the schema and the parser differ in {sorted(known ^ set(node['properties']))}")
-    if is_valid:
-        fail(f"{place or '/'}: the schema accepts an unknown key")
-    for key in node["properties"].keys() - described:
-        fail(f"{page} does not describe `{key}`")
-
-
-def keys_agree(schemas, binary, described):
-    objects = 0
-    for document, pointer, instance, node in all_places(schemas):
-        if not isinstance(instance, dict):
-            continue
-        objects += 1
-        place = as_pointer(pointer)
-        spoilt = replaced(document, (*pointer, "no_such_key"), 1)
-        message = binary.refusal(spoilt, f"unknown key at {place}", f"{place}/no_such_key")
-        check_keys(place, node, message, schemas.accepts("scenario.schema.json", spoilt), described,
-                   "scenarios/README.md")
-    return f"keys of {objects} objects"
-
-
-def enums_and_ranges_agree(schemas, binary, described):
+def enums_and_ranges_agree(schemas, binary):
     """Compares the values that the parser expects in place of an impossible one."""
     ranges = {}  # (key, description): [the schema's range, those of the parser]; some depend on other values
     values = 0
@@ -274,8 +244,6 @@ def enums_and_ranges_agree(schemas, binary, described):
             expected = set(found[1].split(", ")) if found else set()
             if expected != set(node["enum"]):
                 fail(f"{place}: the schema and the parser differ in {sorted(expected ^ set(node['enum']))}")
-            for value in set(node["enum"]) - described:
-                fail(f"scenarios/README.md does not describe `{value}`")
         elif node["type"] in ("integer", "number"):
             found = re.search(r"(integer from|number of at least|number above) (\S+) (?:to|and at most) (\S+), got",
                               message)
@@ -427,48 +395,21 @@ def damaged_files_are_refused(binary, folder):
     return f"{len(damaged) + 2} damaged files"
 
 
-def places_in(node, instance, pointer=()):
-    """Every object of the instance with its schema, which refers to nothing."""
-    if isinstance(instance, dict):
-        yield pointer, instance, node
-        for key, value in instance.items():
-            yield from places_in(node["properties"][key], value, (*pointer, key))
-    elif isinstance(instance, list):
-        for i, value in enumerate(instance):
-            yield from places_in(node["items"], value, (*pointer, i))
-
-
-def baselines_agree(binary, root, folder):
-    """Files that check writes of traces, measurements and scenarios fit their schema and are read; others do not."""
-    schema = json.loads((root / "scenarios" / "baseline.schema.json").read_text())
-    validator = jsonschema.Draft202012Validator(schema)
-    described = names_in(root / "docs" / "check.md")
-    file, spoilt_file = folder / "baseline.json", folder / "spoilt.json"
+def written_baselines_are_valid(binary, root, folder):
+    """Files that check writes of traces, measurements and scenarios fit their schema and are read."""
+    validator = jsonschema.Draft202012Validator(json.loads((root / "scenarios" / "baseline.schema.json").read_text()))
+    file = folder / "baseline.json"
     inputs = [str(root / "tests/data/traces/ddp.json.gz"), "resnet18",
               str(root / "results/validation/transformer_300mbit_1/measurements.jsonl")]
     written = binary.started(["check", *inputs, "--baseline", str(file), "--update-baseline"])
     if written.returncode != 0:
         fail(f"a baseline: {written.stderr}")
         return "no baseline"
-    baseline = json.loads(file.read_text())
-    for error in validator.iter_errors(baseline):
+    for error in validator.iter_errors(json.loads(file.read_text())):
         fail(f"the schema refuses a baseline's {as_pointer(error.absolute_path)}: {error.message}")
     if (run := binary.started(["check", *inputs, "--baseline", str(file)])).returncode != 0:
         fail(f"a baseline just written: {run.stdout}{run.stderr}")
-    kinds = {}
-    for pointer, _, node in places_in(schema, baseline):
-        kinds.setdefault(frozenset(node["properties"]), (pointer, node))
-    met = {key for _, instance, _ in places_in(schema, baseline) for key in instance}
-    for pointer, node in kinds.values():
-        place = as_pointer(pointer)
-        spoilt = replaced(baseline, (*pointer, "no_such_key"), 1)
-        spoilt_file.write_text(json.dumps(spoilt))
-        run = binary.started(["check", "resnet18", "--baseline", str(spoilt_file)])
-        message = binary.check_refusal(run, f"unknown key at {place}", spoilt_file, f"{place}/no_such_key")
-        check_keys(f"baseline {place}", node, message, validator.is_valid(spoilt), described, "docs/check.md")
-        for key in set(node["properties"]) - met:
-            fail(f"no baseline of this test holds {key}")
-    return f"baselines of {len(kinds)} kinds of objects"
+    return "a baseline"
 
 
 def main():
@@ -479,17 +420,16 @@ def main():
     schemas = Schemas(root / "scenarios")
     for schema in schemas.roots.values():
         jsonschema.Draft202012Validator.check_schema(schema)
-    described = names_in(root / "scenarios" / "README.md")
     with tempfile.TemporaryDirectory() as folder, Binary(program, runner, Path(folder)) as binary:
         complete_operations(binary)
         every_document_is_accepted(schemas, binary)
         if failures:
             sys.exit("check_schemas: nothing else was checked")
         every_key_is_in_a_document(schemas)
-        done = [shipped_files_are_valid_and_accepted(schemas, binary, root), keys_agree(schemas, binary, described),
-                enums_and_ranges_agree(schemas, binary, described), required_keys_agree(schemas, binary),
+        done = [shipped_files_are_valid_and_accepted(schemas, binary, root),
+                enums_and_ranges_agree(schemas, binary), required_keys_agree(schemas, binary),
                 invalid_values_are_refused(schemas, binary), damaged_files_are_refused(binary, Path(folder)),
-                baselines_agree(binary, root, Path(folder))]
+                written_baselines_are_valid(binary, root, Path(folder))]
         done.append(f"{binary.documents} documents in all, {binary.starts} of them by starting the program")
     if failures:
         sys.exit(f"check_schemas: {len(failures)} failures")

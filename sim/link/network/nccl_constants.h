@@ -2,8 +2,6 @@
 // of NCCL's sources, each named beside its table in nccl_constants.cpp.
 #pragma once
 
-#include <array>
-#include <cstddef>
 #include <cstdint>
 
 #include "sim/base/names.h"

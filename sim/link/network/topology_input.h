@@ -1,13 +1,14 @@
-// Reading a topology from a link file. Keys: scenarios/README.md.
+// A topology as a link file holds it.
 #pragma once
 
-#include "sim/base/json_input.h"
+#include "sim/base/json_table.h"
 #include "sim/link/network/topology.h"
 
 namespace bucketwise {
 
-// Throws InputError, also where a graph is not what its routing says it is. Whether it holds a
-// number of ranks is for check_places() to say.
-Topology read_topology(const JsonPlace& place);
+// Reading throws InputError, also where a graph is not what its routing says it is. Whether it
+// holds a number of ranks is for check_places() to say. Precondition of writing (asserted): it is
+// regular.
+JsonType<Topology> topology_type();
 
 }  // namespace bucketwise

@@ -94,8 +94,6 @@ MeasuredRun synthetic_gpu_run(bool shared_gpu = false) {
             [&](auto& r) {
                 if constexpr (std::is_same_v<std::decay_t<decltype(r)>, ComputeRecord>) {
                     r.shared_gpu = shared_gpu;
-                } else if constexpr (std::is_same_v<std::decay_t<decltype(r)>, CollectiveRecord>) {
-                    r.measured.transport.shared_gpu = shared_gpu;
                 } else {
                     r.transport.shared_gpu = shared_gpu;
                 }
@@ -238,7 +236,7 @@ TEST_CASE("an all-reduce's single sample and few sizes are stated in the link") 
     SyntheticMachine machine(synthetic_scenario(), {});
     std::vector<Measurement> few;
     for (Measurement& record : machine.all_reduces(1)) {
-        auto& all_reduce = std::get<AllReduceRecord>(record);
+        auto& all_reduce = std::get<CollectiveRecord>(record);
         all_reduce.samples_us.resize(1);
         if (few.size() < 3) {
             few.push_back(record);
@@ -448,7 +446,7 @@ TEST_CASE("a benchmark's file may hold several numbers of ranks, but one algorit
         {machine.environment(""), machine.all_reduces(2), four, machine.all_reduces(2, 4)});
     const Calibration both = calibrate({collect_run(records, false, "bench.jsonl")}, std::nullopt);
     CHECK(both.link_fit.residuals.size() == 30);
-    std::get<AllReduceRecord>(records.back()).transport.algorithm = "direct";
+    std::get<CollectiveRecord>(records.back()).transport.algorithm = "direct";
     CHECK_THROWS_AS(collect_run(records, false, "bench.jsonl"), InputError);
 }
 
@@ -539,9 +537,9 @@ TEST_CASE("kinds may be carried out by others, one kind by one only") {
     std::vector<Measurement> gathers = machine.collectives(CollectiveKind::all_gather, 1);
     const MeasuredRun library = collect_run(gathers, false, "library.jsonl");
     for (Measurement& record : gathers) {
-        std::get<CollectiveRecord>(record).measured.transport.implementation = "bucketwise";
+        std::get<CollectiveRecord>(record).transport.implementation = "bucketwise";
         // Nothing is summed, so any type will do.
-        std::get<CollectiveRecord>(record).measured.dtype = DType::bfloat16;
+        std::get<CollectiveRecord>(record).dtype = DType::bfloat16;
     }
     const MeasuredRun ours = collect_run(gathers, false, "ours.jsonl");
     CHECK(calibrate({all_reduces, ours}, std::nullopt).link.all_gather.segments.size() == 2);
@@ -552,7 +550,7 @@ TEST_CASE("links of different machines are not fitted together") {
     SyntheticMachine machine(synthetic_scenario(), {});
     std::vector<Measurement> other = machine.all_reduces(1, 4);
     for (Measurement& record : other) {
-        std::get<AllReduceRecord>(record).transport.implementation = "bucketwise";
+        std::get<CollectiveRecord>(record).transport.implementation = "bucketwise";
     }
     const MeasuredRun two = collect_run(machine.all_reduces(1), false, "two.jsonl");
     const MeasuredRun four = collect_run(other, false, "four.jsonl");
@@ -629,7 +627,7 @@ TEST_CASE("steps that shard have collectives of some ranks, of as many that all 
 TEST_CASE("records of different runs in one file are refused, the line named") {
     SyntheticMachine machine(synthetic_scenario(), {});
     std::vector<Measurement> records = machine.all_reduces(1);
-    std::get<AllReduceRecord>(records[3]).transport.ranks = 3;
+    std::get<CollectiveRecord>(records[3]).transport.ranks = 3;
     try {
         collect_run(records, false, "mixed.jsonl");
         FAIL("accepted");
@@ -671,8 +669,8 @@ TEST_CASE("values that cannot be are refused") {
         }
         CHECK_THROWS_AS(collect_run(records, false, "m.jsonl"), InputError);
     };
-    refused(spoiling<AllReduceRecord>([](AllReduceRecord& r) { r.samples_us.clear(); }));
-    refused(spoiling<AllReduceRecord>([](AllReduceRecord& r) { r.samples_us[0] = 0; }));
+    refused(spoiling<CollectiveRecord>([](CollectiveRecord& r) { r.samples_us.clear(); }));
+    refused(spoiling<CollectiveRecord>([](CollectiveRecord& r) { r.samples_us[0] = 0; }));
     refused(spoiling<ComputeRecord>([](ComputeRecord& r) { r.forward_operations_us.pop_back(); }));
     refused(spoiling<ComputeRecord>([](ComputeRecord& r) { r.rank = 2; }));
     refused(spoiling<ContentionRecord>([](ContentionRecord& r) { r.compute_alone_us.pop_back(); }));
@@ -697,7 +695,7 @@ TEST_CASE("contention may be measured with other thread blocks than the rest, an
         }
         return std::string("accepted");
     };
-    CHECK(refusal(spoiling<AllReduceRecord>([](AllReduceRecord& r) { r.transport.ctas = 8; })) ==
+    CHECK(refusal(spoiling<CollectiveRecord>([](CollectiveRecord& r) { r.transport.ctas = 8; })) ==
           "gpu.jsonl:2: expected records of one run: nccl ring (library) on 2 ranks, 4 CTAs at "
           "most, got nccl ring (library) on 2 ranks, 8 CTAs at most");
     CHECK(refusal(spoiling<ComputeRecord>([](ComputeRecord& r) { r.shared_gpu = true; })) ==

@@ -106,22 +106,15 @@ class SyntheticMachine {
     }
 
     std::vector<Measurement> all_reduces(int rounds, std::int64_t ranks = 2) {
-        const auto records = isolated(CollectiveKind::all_reduce, rounds, ranks);
-        return {records.begin(), records.end()};
+        return collectives(CollectiveKind::all_reduce, rounds, ranks);
     }
 
-    // All-gathers or reduce-scatters.
     std::vector<Measurement> collectives(CollectiveKind kind, int rounds, std::int64_t ranks = 2) {
-        return transformed(isolated(kind, rounds, ranks), [&](const AllReduceRecord& record) {
-            return Measurement(CollectiveRecord{kind, record});
-        });
-    }
-
-    std::vector<AllReduceRecord> isolated(CollectiveKind kind, int rounds, std::int64_t ranks) {
-        std::vector<AllReduceRecord> records;
+        std::vector<Measurement> records;
         for (int round = 0; round < rounds; ++round) {
             for (int i = 0; i < 15; ++i) {
-                AllReduceRecord record;
+                CollectiveRecord record;
+                record.kind = kind;
                 record.transport = transport();
                 record.transport.ranks = ranks;
                 record.size = {std::int64_t{1024} << i};

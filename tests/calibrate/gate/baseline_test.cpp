@@ -4,6 +4,7 @@
 
 #include "sim/base/error.h"
 #include "tests/catch.h"
+#include "tests/schema_file.h"
 
 namespace bucketwise {
 namespace {
@@ -21,6 +22,18 @@ std::vector<GateCase> two_cases() {
     least.part(StepPart::step) = {1};
     return {{.name = "a", .source = GateSource::trace, .runs = {run, least}},
             {.name = "a", .source = GateSource::prediction, .runs = {least}}};
+}
+
+std::string baseline_schema() {
+    return schema_text(schema_of(baseline_text()), "A baseline of bucketwise's gate");
+}
+
+TEST_CASE("the baseline's schema is what its tables of keys say", "[baseline]") {
+    CHECK(scenario_file_text("baseline.schema.json") == baseline_schema());
+}
+
+TEST_CASE("the baseline's schema is written", "[.write]") {
+    write_scenario_file("baseline.schema.json", baseline_schema());
 }
 
 TEST_CASE("a baseline is read as it was written", "[baseline]") {

@@ -13,6 +13,11 @@ Transport transport() {
     return {.backend = "gloo", .algorithm = "ring", .implementation = "library", .ranks = 2};
 }
 
+CollectiveRecord of_kind(CollectiveKind kind, CollectiveRecord record) {
+    record.kind = kind;
+    return record;
+}
+
 std::vector<Measurement> one_of_each() {
     EnvironmentRecord environment;
     environment.version = "0.1.0";
@@ -31,7 +36,7 @@ std::vector<Measurement> one_of_each() {
     environment.gradients = {"a", "b"};
     environment.forward_operations = {"forward"};
     environment.scenario = R"({"name":"x"})";
-    AllReduceRecord all_reduce;
+    CollectiveRecord all_reduce;
     all_reduce.transport = transport();
     all_reduce.size = {1 << 20};
     all_reduce.samples_us = {1.5, 2.25};
@@ -66,8 +71,8 @@ std::vector<Measurement> one_of_each() {
             compute,
             contention,
             step,
-            CollectiveRecord{CollectiveKind::all_gather, all_reduce},
-            CollectiveRecord{CollectiveKind::reduce_scatter, all_reduce}};
+            of_kind(CollectiveKind::all_gather, all_reduce),
+            of_kind(CollectiveKind::reduce_scatter, all_reduce)};
 }
 
 // The same as a GPU's ranks write them, with every key that may be left out.
@@ -82,7 +87,7 @@ std::vector<Measurement> one_of_each_with_all_keys() {
     auto& environment = std::get<EnvironmentRecord>(records[0]);
     environment.transport = shared;
     environment.gpu = "one, 80 GiB, 132 multiprocessors, driver 1";
-    auto& all_reduce = std::get<AllReduceRecord>(records[1]);
+    auto& all_reduce = std::get<CollectiveRecord>(records[1]);
     all_reduce.transport = shared;
     all_reduce.issue_us = {4.5, 0.0};
     all_reduce.memory_before_bytes = 4096;

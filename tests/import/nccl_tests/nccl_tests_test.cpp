@@ -41,9 +41,9 @@ std::string refusal(const std::string& text, const NcclTestsOptions& options = {
 
 void check_times(const ImportedNcclTests& got, const std::vector<LoggedTimes>& expected,
                  std::int64_t ranks) {
-    REQUIRE(got.all_reduces.size() == expected.size());
+    REQUIRE(got.collectives.size() == expected.size());
     for (std::size_t i = 0; i < expected.size(); ++i) {
-        const AllReduceRecord& record = got.all_reduces[i];
+        const CollectiveRecord& record = got.collectives[i];
         CAPTURE(i);
         CHECK(record.size.count == expected[i].bytes);
         CHECK(record.transport.ranks == ranks);
@@ -185,7 +185,7 @@ TEST_CASE("Pieces of a row behind [0], and on lines of their own, are put togeth
     }
     // Numbers after a whole row are no part of it.
     CHECK(imported(heading + "[0]" + sizes + halves[0] + halves[1] + "\n[0] 1 2 3\n")
-              .all_reduces.size() == 1);
+              .collectives.size() == 1);
 }
 
 TEST_CASE("Before 2.10 an all-gather's algbw was its busbw, and the time counts", "[import]") {
@@ -200,7 +200,7 @@ TEST_CASE("Before 2.10 an all-gather's algbw was its busbw, and the time counts"
     REQUIRE(got.collectives.size() == 2);
     CHECK(got.environment.transport.ranks == 2);
     CHECK(got.collectives[1].kind == CollectiveKind::all_gather);
-    CHECK(got.collectives[0].measured.samples_us == std::vector<double>{16.57, 13.83});
+    CHECK(got.collectives[0].samples_us == std::vector<double>{16.57, 13.83});
     // An all-reduce whose algbw is too small is torn, as before.
     CHECK(
         contains(refusal("# all_reduce_perf\n       65536         16384   float   sum    16.57    "
@@ -239,15 +239,15 @@ TEST_CASE("Columns that ran into each other are taken apart where that agrees wi
         "  1073741824     268435456     float     sum      -1   10000.0107.37201.33      0  "
         "9000.0119.30223.70      0\n";
     const ImportedNcclTests got = imported(row);
-    REQUIRE(got.all_reduces.size() == 1);
-    CHECK(got.all_reduces[0].samples_us == std::vector<double>{10000, 9000});
-    CHECK(got.all_reduces[0].transport.ranks == 16);
+    REQUIRE(got.collectives.size() == 1);
+    CHECK(got.collectives[0].samples_us == std::vector<double>{10000, 9000});
+    CHECK(got.collectives[0].transport.ranks == 16);
     // Size and count: the one is 4 times the other, of floats.
     const ImportedNcclTests together = imported(
         "1073741824268435456     float     sum      -1   10000  107.37  201.33      0  9000.0  "
         "119.30  223.70      0\n");
-    REQUIRE(together.all_reduces.size() == 1);
-    CHECK(together.all_reduces[0].size.count == 1 << 30);
+    REQUIRE(together.collectives.size() == 1);
+    CHECK(together.collectives[0].size.count == 1 << 30);
 }
 
 TEST_CASE("The number of ranks follows from busbw and algbw", "[import]") {
@@ -328,7 +328,7 @@ TEST_CASE("Text and JSON give the same measurements, and nothing of the environm
     for (const char* before : {"", "\xef\xbb\xbf", " \n"}) {
         const ImportedNcclTests json = imported(before + json_text_of(times, 16, 2));
         check_times(json, times, 16);
-        CHECK(json.all_reduces == text.all_reduces);
+        CHECK(json.collectives == text.collectives);
         CHECK(json.environment.hosts == 2);
         CHECK(json.environment.libraries == "NCCL 2.29.2");
         CHECK_FALSE(contains(to_json(json.environment).dump() + json.report, "hunter2"));
@@ -336,9 +336,9 @@ TEST_CASE("Text and JSON give the same measurements, and nothing of the environm
     }
     // Two documents, and a list of them, are two runs.
     const std::string two = json_text_of(times, 16, 2) + "\n" + json_text_of(times, 16, 2);
-    CHECK(imported(two).all_reduces.size() == 2 * times.size());
-    CHECK(imported(two).all_reduces.back().round == 1);
-    CHECK(imported("[" + json_text_of(times, 16, 2) + "]").all_reduces.size() == times.size());
+    CHECK(imported(two).collectives.size() == 2 * times.size());
+    CHECK(imported(two).collectives.back().round == 1);
+    CHECK(imported("[" + json_text_of(times, 16, 2) + "]").collectives.size() == times.size());
 }
 
 TEST_CASE("Of JSON that was cut off every whole row is taken", "[import]") {
@@ -349,9 +349,9 @@ TEST_CASE("Of JSON that was cut off every whole row is taken", "[import]") {
     for (std::size_t end = results; end < text.size(); end += 41) {
         try {
             const ImportedNcclTests got = imported(text.substr(0, end));
-            CHECK(got.all_reduces.size() >= most_rows);
-            most_rows = got.all_reduces.size();
-            CHECK(got.all_reduces.front().size.count == times.front().bytes);
+            CHECK(got.collectives.size() >= most_rows);
+            most_rows = got.collectives.size();
+            CHECK(got.collectives.front().size.count == times.front().bytes);
             CHECK(contains(got.report, "cut off"));
         } catch (const InputError&) {
             CHECK(most_rows == 0);
@@ -367,9 +367,9 @@ TEST_CASE("A log cut off anywhere gives the rows before, and no row that is not 
     for (std::size_t end = text.find("\n           8"); end < text.size(); end += 3) {
         try {
             const ImportedNcclTests got = imported(text.substr(0, end), {.ranks = {4}});
-            REQUIRE(got.all_reduces.size() <= times.size());
-            for (std::size_t i = 0; i < got.all_reduces.size(); ++i) {
-                const std::vector<double>& samples = got.all_reduces[i].samples_us;
+            REQUIRE(got.collectives.size() <= times.size());
+            for (std::size_t i = 0; i < got.collectives.size(); ++i) {
+                const std::vector<double>& samples = got.collectives[i].samples_us;
                 CHECK(samples.front() == Approx(times[i].out_of_place_us));
                 CHECK((samples.size() == 1 || samples[1] == Approx(times[i].in_place_us)));
             }
@@ -386,22 +386,22 @@ TEST_CASE("Wrong results and rows that contradict themselves are left out, and s
     const auto with = [&](const std::string& row) { return imported(good + row + "\n"); };
 
     const ImportedNcclTests wrong = with(row_text({1 << 20, 30, 29}, 8, {.wrong = "17"}));
-    CHECK(wrong.all_reduces.size() == rows);
+    CHECK(wrong.collectives.size() == rows);
     CHECK(contains(wrong.report, "2 times of wrong results"));
-    CHECK(with(row_text({1 << 20, 30, 29}, 8, {.wrong = "1e+06"})).all_reduces.size() == rows);
+    CHECK(with(row_text({1 << 20, 30, 29}, 8, {.wrong = "1e+06"})).collectives.size() == rows);
     CHECK(with(row_text({1 << 20, 30, 29}, 8, {.root = false, .wrong = "3e-01*"}))
-              .all_reduces.size() == rows);
+              .collectives.size() == rows);
     // 1 MiB in 300 us is 3.5 GB/s, not 34.95: a digit was lost, or the times are in ms.
     const ImportedNcclTests damaged = with(
         "     1048576        262144     float     sum      -1    300.0   34.95   61.17      0");
-    CHECK(damaged.all_reduces.size() == rows);
+    CHECK(damaged.collectives.size() == rows);
     CHECK(contains(damaged.report, "1 row torn, or whose algbw is not bytes / time"));
     // One half is enough.
     const ImportedNcclTests half = with(
         "     1048576        262144     float     sum      -1    30.00   34.95   61.17      0"
         "      nan     nan     nan    N/A");
-    REQUIRE(half.all_reduces.size() == rows + 1);
-    CHECK(half.all_reduces.back().samples_us == std::vector<double>{30});
+    REQUIRE(half.collectives.size() == rows + 1);
+    CHECK(half.collectives.back().samples_us == std::vector<double>{30});
     CHECK(contains(half.report, "1 half-row torn"));
 }
 
@@ -420,7 +420,6 @@ TEST_CASE("Of other collectives nothing is taken, nor of those whose rows do not
     check_times(got, times, 8);
     CHECK(contains(got.report, "1 row of alltoall_perf"));
     CHECK(contains(got.report, "1 row of broadcast_perf"));
-    CHECK(got.collectives.empty());
     // A table without an end, then a command; and an end that names what came before it.
     const std::string torn =
         "$ ./gather_perf\n" + heading_text({}) + "\n" + row_text({1 << 20, 30, 29}, 8, {}) +
@@ -463,11 +462,11 @@ void check_parts(const ImportedNcclTests& got, CollectiveKind kind) {
         }
         REQUIRE(i < expected.size());
         // The gathered buffer, and all that is scattered.
-        CHECK(record.measured.size.count == expected[i].bytes);
-        CHECK(record.measured.transport.ranks == 8);
-        CHECK(record.measured.round == 0);
-        REQUIRE(record.measured.samples_us.size() == 2);
-        CHECK(record.measured.samples_us[0] == Approx(expected[i].out_of_place_us).epsilon(1e-9));
+        CHECK(record.size.count == expected[i].bytes);
+        CHECK(record.transport.ranks == 8);
+        CHECK(record.round == 0);
+        REQUIRE(record.samples_us.size() == 2);
+        CHECK(record.samples_us[0] == Approx(expected[i].out_of_place_us).epsilon(1e-9));
         ++i;
     }
     CHECK(i == expected.size());
@@ -482,7 +481,7 @@ TEST_CASE("All-gathers and reduce-scatters are taken where the log names them", 
     const ImportedNcclTests three =
         import_nccl_tests({read(gathers), read(scatters), read(reduces)}, {});
     for (const ImportedNcclTests& got : {one, three}) {
-        CHECK(got.all_reduces.size() == times_of_parts().size());
+        check_parts(got, CollectiveKind::all_reduce);
         check_parts(got, CollectiveKind::all_gather);
         check_parts(got, CollectiveKind::reduce_scatter);
         CHECK(contains(got.report, "8 all-gathers (float32), 8 sizes from 2 KiB"));
@@ -490,7 +489,7 @@ TEST_CASE("All-gathers and reduce-scatters are taken where the log names them", 
         CHECK_FALSE(contains(got.report, "not taken"));
     }
     const ImportedNcclTests alone = imported(gathers);
-    CHECK(alone.all_reduces.empty());
+    CHECK(alone.collectives.size() == times_of_parts().size());
     CHECK(alone.environment.transport.ranks == 8);
     check_parts(alone, CollectiveKind::all_gather);
     // The size is 8 times the count, and busbw is 7/8 of algbw.
@@ -535,12 +534,12 @@ TEST_CASE("JSON of the three programs is told by the program's name", "[import]"
     };
     const ImportedNcclTests got =
         imported(text + renamed("all_gather_perf", 0.5) + renamed("reduce_scatter_perf", 0.5));
-    CHECK(got.all_reduces.size() == 8);
-    REQUIRE(got.collectives.size() == 16);
-    CHECK(got.collectives.front().kind == CollectiveKind::all_gather);
+    REQUIRE(got.collectives.size() == 24);
+    CHECK(got.collectives.front().kind == CollectiveKind::all_reduce);
+    CHECK(got.collectives[8].kind == CollectiveKind::all_gather);
     CHECK(got.collectives.back().kind == CollectiveKind::reduce_scatter);
-    CHECK(got.collectives.back().measured.transport.ranks == 16);
-    CHECK(imported(text + renamed("alltoall_perf", 0.5)).collectives.empty());
+    CHECK(got.collectives.back().transport.ranks == 16);
+    CHECK(imported(text + renamed("alltoall_perf", 0.5)).collectives.size() == 8);
 }
 
 TEST_CASE("All-gathers may be of another dtype than sums, which are of one", "[import]") {
@@ -560,8 +559,8 @@ TEST_CASE("All-gathers may be of another dtype than sums, which are of one", "[i
         imported(rows("all_gather_perf", "none", "bfloat16") +
                  rows("reduce_scatter_perf", "sum", "float", "bfloat16", "int32"));
     REQUIRE(got.collectives.size() == 2);
-    CHECK(got.collectives[0].measured.dtype == DType::bfloat16);
-    CHECK(got.collectives[1].measured.dtype == DType::float32);
+    CHECK(got.collectives[0].dtype == DType::bfloat16);
+    CHECK(got.collectives[1].dtype == DType::float32);
     CHECK(contains(got.report, "1 reduce-scatter of bfloat16 (--dtype chooses)"));
     CHECK(contains(got.report, "1 reduce-scatter of int32, which no gradient is"));
     CHECK(contains(got.report, "1 all-gather (bfloat16), 1 size"));
@@ -576,14 +575,14 @@ TEST_CASE("One dtype and one reduction are taken: float32 and sum where there ar
         fmt::format(row, 524288, "half", "sum") + fmt::format(row, 262144, "float", "max") +
         fmt::format(row, 262144, "float", "sum") + fmt::format(row, 1048576, "int8", "sum");
     const ImportedNcclTests got = imported(text);
-    REQUIRE(got.all_reduces.size() == 1);
-    CHECK(got.all_reduces[0].dtype == DType::float32);
+    REQUIRE(got.collectives.size() == 1);
+    CHECK(got.collectives[0].dtype == DType::float32);
     CHECK(contains(got.report, "1 all-reduce of float16 (--dtype chooses)"));
     CHECK(contains(got.report, "1 all-reduce by max"));
     CHECK(contains(got.report, "1 all-reduce of int8, which no gradient is"));
     const ImportedNcclTests half = imported(text, {.dtype = DType::float16});
-    REQUIRE(half.all_reduces.size() == 1);
-    CHECK(half.all_reduces[0].dtype == DType::float16);
+    REQUIRE(half.collectives.size() == 1);
+    CHECK(half.collectives[0].dtype == DType::float16);
 }
 
 TEST_CASE("With -C algbw tells the time, where it has digits enough", "[import]") {
@@ -597,9 +596,9 @@ TEST_CASE("With -C algbw tells the time, where it has digits enough", "[import]"
         "    67108864      16777216     float     sum      -1     5.00  134.22  234.88      0     "
         "5.00  134.22  234.88      0\n";
     const ImportedNcclTests got = imported(text);
-    REQUIRE(got.all_reduces.size() == 1);
-    CHECK(got.all_reduces[0].samples_us[0] == Approx(500).epsilon(1e-4));
-    CHECK(got.all_reduces[0].issue_us == std::vector<double>{5, 5});
+    REQUIRE(got.collectives.size() == 1);
+    CHECK(got.collectives[0].samples_us[0] == Approx(500).epsilon(1e-4));
+    CHECK(got.collectives[0].issue_us == std::vector<double>{5, 5});
     CHECK(contains(got.report, "2 times of launching only"));
 }
 
@@ -610,16 +609,16 @@ TEST_CASE("Several logs are one file: rounds count up, ranks may differ, nodes h
     const NcclTestsLog eight = read(device_list(8, 4) + log_text(times, 8, {}));
     const ImportedNcclTests twice = import_nccl_tests({four, four}, {});
     CHECK(twice.environment.rounds == 2);
-    CHECK(twice.all_reduces.back().round == 1);
+    CHECK(twice.collectives.back().round == 1);
     const ImportedNcclTests both = import_nccl_tests({four, eight}, {});
-    CHECK(both.all_reduces.front().transport.ranks == 4);
-    CHECK(both.all_reduces.back().transport.ranks == 8);
+    CHECK(both.collectives.front().transport.ranks == 4);
+    CHECK(both.collectives.back().transport.ranks == 8);
     CHECK(contains(both.report, "Note: logs on 1 and 2 nodes together"));
     // One --ranks for each.
     const NcclTestsLog small = read(row_text({8, 20, 19}, 8, {}));
     const ImportedNcclTests asked = import_nccl_tests({small, small}, {.ranks = {8, 16}});
-    CHECK(asked.all_reduces[0].transport.ranks == 8);
-    CHECK(asked.all_reduces[1].transport.ranks == 16);
+    CHECK(asked.collectives[0].transport.ranks == 8);
+    CHECK(asked.collectives[1].transport.ranks == 16);
 }
 
 TEST_CASE("All sizes are taken, however many", "[import]") {
@@ -629,7 +628,7 @@ TEST_CASE("All sizes are taken, however many", "[import]") {
         text += row_text({bytes, 20 + static_cast<double>(bytes) / 1e5, 30}, 8, {}) + "\n";
     }
     const ImportedNcclTests got = imported(text, {.ranks = {8}});
-    CHECK(got.all_reduces.size() == 300);
+    CHECK(got.collectives.size() == 300);
 }
 
 TEST_CASE("Rubbish is refused by name, in bounded memory", "[import]") {
@@ -713,11 +712,11 @@ TEST_CASE("Every all-reduce of the real logs is imported", "[import]") {
         }
         const ImportedNcclTests got = imported({std::istreambuf_iterator<char>(file), {}});
         CAPTURE(log.file);
-        REQUIRE(got.all_reduces.size() == log.rows);
+        REQUIRE(got.collectives.size() == log.rows);
         CHECK(got.environment.transport.ranks == log.ranks);
-        CHECK(got.all_reduces.front().samples_us.front() == log.first_us);
-        CHECK(got.all_reduces.back().samples_us.back() == log.last_us);
-        for (const AllReduceRecord& record : got.all_reduces) {
+        CHECK(got.collectives.front().samples_us.front() == log.first_us);
+        CHECK(got.collectives.back().samples_us.back() == log.last_us);
+        for (const CollectiveRecord& record : got.collectives) {
             CHECK(record.samples_us.size() == 2);
         }
         CHECK_FALSE(contains(got.report, "not taken"));

@@ -14,6 +14,7 @@
 #include "sim/base/error.h"
 #include "tests/catch.h"
 #include "tests/contains.h"
+#include "tests/import/nsys/opened_export.h"
 #include "tests/import/nsys/written_export.h"
 #include "tests/import/replay/written_trace.h"
 
@@ -38,7 +39,7 @@ std::string outcome(Open open) {
 }
 
 std::string outcome_of(const std::string& bytes) {
-    return outcome([&] { return ExportDatabase::of_bytes(bytes, "e.sqlite"); });
+    return outcome([&] { return opened_export(bytes, "e.sqlite"); });
 }
 
 std::string outcome_of_file(const std::string& file) {

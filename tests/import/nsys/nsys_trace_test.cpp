@@ -15,6 +15,7 @@
 #include "sim/base/error.h"
 #include "sim/scenario/scenario.h"
 #include "tests/catch.h"
+#include "tests/import/nsys/opened_export.h"
 #include "tests/import/nsys/written_export.h"
 #include "tests/import/replay/written_trace.h"
 #include "tests/import/source/text_source.h"
@@ -23,7 +24,7 @@ namespace bucketwise {
 namespace {
 
 std::vector<ProfilerTrace> read(const std::string& bytes, const NsysRequest& request = {}) {
-    ExportDatabase database = ExportDatabase::of_bytes(bytes, "trace.json");
+    ExportDatabase database = opened_export(bytes, "trace.json");
     return read_nsys_export(database, request);
 }
 

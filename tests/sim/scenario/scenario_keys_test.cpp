@@ -1,46 +1,28 @@
-// scenarios/scenario.schema.json and the tables of keys in scenarios/README.md are written from the
-// tables that read scenarios: bucketwise_sim_scenario_tests "[.write]" writes both.
-#include <filesystem>
-#include <fstream>
-#include <functional>
+// The schemas of scenarios and links and the tables of keys in scenarios/README.md are written from
+// the tables that read them: bucketwise_sim_scenario_tests "[.write]" writes all three.
 #include <map>
 #include <sstream>
 #include <string>
 
 #include "sim/base/json_table.h"
+#include "sim/link/link_keys.h"
 #include "sim/scenario/sync_input.h"
 #include "tests/catch.h"
+#include "tests/schema_file.h"
 
 namespace bucketwise {
 namespace {
 
-const std::filesystem::path folder = BUCKETWISE_SCENARIO_DIR;
-
-std::string text_of(const std::string& name) {
-    std::ostringstream text;
-    text << std::ifstream(folder / name).rdbuf();
-    return text.str();
+// By name of the file in scenarios/.
+std::map<std::string, std::string> schemas() {
+    return {
+        {"scenario.schema.json", schema_text(schema_of(scenario_text()), "bucketwise scenario")},
+        {"link.schema.json", schema_text(schema_of(link_text()), "bucketwise link file")}};
 }
 
-std::string scenario_schema() {
-    Json schema = schema_of(scenario_text());
-    schema["$schema"] = "https://json-schema.org/draft/2020-12/schema";
-    schema["title"] = "bucketwise scenario";
-    return schema.dump(1) + "\n";
-}
-
-// By name, all tables that a scenario leads to.
-std::map<std::string, const ObjectText*, std::less<>> all_objects() {
-    std::map<std::string, const ObjectText*, std::less<>> objects;
-    const auto add = [&](const ObjectText& object, const auto& self) -> void {
-        objects.emplace(object.name, &object);
-        for (const KeyText& key : object.keys) {
-            for (const ObjectText* below : key.value.objects) {
-                self(*below, self);
-            }
-        }
-    };
-    add(scenario_text(), add);
+std::map<std::string_view, const ObjectText*> all_objects() {
+    auto objects = objects_of(scenario_text());
+    objects.merge(objects_of(link_text()));
     return objects;
 }
 
@@ -57,8 +39,8 @@ std::string with_references(const std::string& page) {
             written += line + '\n';
         }
         if (line.starts_with(mark)) {
-            written += reference_of(
-                *objects.at(line.substr(mark.size(), line.rfind(" -->") - mark.size())));
+            const std::string name = line.substr(mark.size(), line.rfind(" -->") - mark.size());
+            written += reference_of(*objects.at(name));
             replaced = true;
         }
     }
@@ -67,21 +49,25 @@ std::string with_references(const std::string& page) {
 
 }  // namespace
 
-TEST_CASE("the scenario's schema and reference are what its tables of keys say") {
-    CHECK(text_of("scenario.schema.json") == scenario_schema());
-    const std::string page = text_of("README.md");
+TEST_CASE("schemas and reference of scenarios and links are what their tables of keys say") {
+    for (const auto& [file, schema] : schemas()) {
+        CHECK(scenario_file_text(file) == schema);
+    }
+    const std::string page = scenario_file_text("README.md");
     CHECK(page == with_references(page));
     for (const auto& [name, object] : all_objects()) {
         if (object->name != "sharding of fsdp" && object->name != "peak rates") {
-            CHECK(page.find("<!-- keys: " + name + " -->") != std::string::npos);
+            CHECK(page.find("<!-- keys: " + std::string(name) + " -->") != std::string::npos);
         }
     }
 }
 
-TEST_CASE("the scenario's schema and reference are written", "[.write]") {
-    const std::string page = with_references(text_of("README.md"));
-    std::ofstream(folder / "scenario.schema.json") << scenario_schema();
-    std::ofstream(folder / "README.md") << page;
+TEST_CASE("schemas and reference of scenarios and links are written", "[.write]") {
+    const std::string page = with_references(scenario_file_text("README.md"));
+    for (const auto& [file, schema] : schemas()) {
+        write_scenario_file(file, schema);
+    }
+    write_scenario_file("README.md", page);
 }
 
 }  // namespace bucketwise

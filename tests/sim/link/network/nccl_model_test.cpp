@@ -24,7 +24,7 @@ struct OnMachine {
 OnMachine machine_of(const Json& machine, const std::string& version) {
     Json topology = machine.at("topology");
     topology["nccl"]["version"] = version;
-    const Topology read = read_topology({&topology, "machine", ""});
+    const Topology read = topology_type().read({&topology, "machine", ""});
     return {machine.at("ranks").get<std::int64_t>(), *read.regular, *read.nccl};
 }
 
