@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include "bench/all_reduce/options.h"
+#include "bench/all_reduce/all_reduce.h"
 #include "sim/base/names.h"
 #include "sim/base/statistics.h"
 
@@ -22,25 +22,26 @@ constexpr auto nccl_types = names("float", "half", "bfloat16", "double");
 // So both halves show the one measurement, and the block says so above the table. Where a kind has
 // parts, nccl-tests counts the elements of one (src/all_gather.cu, getCollByteCount). Its times
 // have fewer decimals the larger they are.
-std::string nccl_row(const AllReduceRow& row) {
-    const std::int64_t elements = row.place.size.count / element_size(row.dtype).count;
-    const bool whole = row.kind == CollectiveKind::all_reduce;
-    const double us = median(row.measured->samples_us);
+std::string nccl_row(CollectiveKind kind, const AllReduceRecord& record) {
+    const std::int64_t elements = record.size.count / element_size(record.dtype).count;
+    const bool whole = kind == CollectiveKind::all_reduce;
+    const double us = median(record.samples_us);
     const int decimals = us >= 10'000 ? 0 : us >= 100 ? 1 : 2;
     const std::string half = fmt::format("  {:7.{}f}  {:6.2f}  {:6.2f}  {:>5}", us, decimals,
-                                         algorithm_gb_per_s(row), bus_gb_per_s(row), 0);
-    return fmt::format("{:>12}  {:>12}  {:>8}  {:>6}  {:>6}{}{}\n", row.place.size.count,
-                       whole ? elements : elements / row.place.ranks,
-                       nccl_types.at(static_cast<std::size_t>(row.dtype)),
-                       row.kind == CollectiveKind::all_gather ? "none" : "sum", -1, half, half);
+                                         algorithm_gb_per_s(record), bus_gb_per_s(kind, record), 0);
+    return fmt::format("{:>12}  {:>12}  {:>8}  {:>6}  {:>6}{}{}\n", record.size.count,
+                       whole ? elements : elements / record.transport.ranks,
+                       nccl_types.at(static_cast<std::size_t>(record.dtype)),
+                       kind == CollectiveKind::all_gather ? "none" : "sum", -1, half, half);
 }
 
+using Block = std::vector<AllReduceRecord>;  // of one world, by size
+
 // "step: 2(factor)" if each size is so many times the one before; nccl-tests has no lists.
-std::string nccl_step(const std::vector<AllReduceRow>& block) {
-    const std::int64_t factor =
-        block.size() < 2 ? 0 : block[1].place.size.count / block[0].place.size.count;
+std::string nccl_step(const Block& block) {
+    const std::int64_t factor = block.size() < 2 ? 0 : block[1].size.count / block[0].size.count;
     for (std::size_t i = 1; i < block.size(); ++i) {
-        if (block[i].place.size.count != factor * block[i - 1].place.size.count) {
+        if (block[i].size.count != factor * block[i - 1].size.count) {
             return "0(list)";
         }
     }
@@ -75,28 +76,24 @@ std::string nccl_heading() {
                        "(us)", "(GB/s)", "(GB/s)", "");
 }
 
-std::string nccl_block(const EnvironmentRecord& environment,
-                       const std::vector<AllReduceRow>& block) {
-    const AllReduceRow& first = block.front();
-    const Transport& transport = first.measured->transport;
-    const std::string_view program = first.kind == CollectiveKind::all_reduce ? "all_reduce_perf"
-                                     : first.kind == CollectiveKind::all_gather
-                                         ? "all_gather_perf"
-                                         : "reduce_scatter_perf";
+std::string nccl_block(CollectiveKind kind, const EnvironmentRecord& environment,
+                       const Block& block) {
+    const Transport& transport = block.front().transport;
+    const std::string program = with_replaced(name_of(kind), {{'-', "_"}}) + "_perf";
     std::string text = fmt::format(
         "# bucketwise {}: {} {} {} over {}, {} ranks; medians of the slowest rank, in place; both "
         "halves of a row show that one measurement\n"
         "# Collective test starting: {}\n"
         "# nThread 1 nGpus 1 minBytes {} maxBytes {} step: {} warmup iters: 1 iters: {} agg iters: "
         "1 validation: 1 graph: 0\n#\n",
-        environment.version, transport.implementation, transport.algorithm, name_of(first.kind),
-        environment.libraries, transport.ranks, program, first.place.size.count,
-        block.back().place.size.count, nccl_step(block), first.measured->samples_us.size());
+        environment.version, transport.implementation, transport.algorithm, name_of(kind),
+        environment.libraries, transport.ranks, program, block.front().size.count,
+        block.back().size.count, nccl_step(block), block.front().samples_us.size());
     text += nccl_devices(environment, transport.ranks) + nccl_heading();
     double sum = 0;
-    for (const AllReduceRow& row : block) {
-        text += nccl_row(row);
-        sum += bus_gb_per_s(row);
+    for (const AllReduceRecord& record : block) {
+        text += nccl_row(kind, record);
+        sum += bus_gb_per_s(kind, record);
     }
     // A wrong sum would have failed the run.
     return text + fmt::format(
@@ -107,14 +104,14 @@ std::string nccl_block(const EnvironmentRecord& environment,
 
 }  // namespace
 
-std::string nccl_tests_report(const EnvironmentRecord* environment,
-                              const std::vector<AllReduceRow>& rows) {
+std::string nccl_tests_report(CollectiveKind kind, const EnvironmentRecord& environment,
+                              const std::vector<AllReduceRecord>& records) {
     std::string text;
-    for (auto begin = rows.begin(); environment != nullptr && begin != rows.end();) {
-        const auto end = std::find_if(begin, rows.end(), [&](const AllReduceRow& row) {
-            return row.measured->transport != begin->measured->transport;
+    for (auto begin = records.begin(); begin != records.end();) {
+        const auto end = std::ranges::find_if(begin, records.end(), [&](const auto& record) {
+            return record.transport != begin->transport;
         });
-        text += nccl_block(*environment, {begin, end});
+        text += nccl_block(kind, environment, {begin, end});
         begin = end;
     }
     return text;

@@ -1,15 +1,11 @@
-#include "bench/all_reduce/simulation.h"
-
 #include <algorithm>
 #include <array>
 #include <string_view>
 
 #include <fmt/format.h>
 
-#include "cli/ranks/rank_job.h"
+#include "bench/all_reduce/all_reduce.h"
 #include "cli/shell/files.h"
-#include "cli/shell/option_values.h"
-#include "cli/shell/scenario_document.h"
 #include "cli/shell/size.h"
 #include "hw/gloo/predicted_all_reduce.h"
 #include "hw/rank/communicator.h"
@@ -65,23 +61,24 @@ Duration simulated_time(CollectiveKind kind, const LinkParameters& link, std::in
     return time;
 }
 
-void add_memory_and_rounding(SimulatedAllReduce& simulated, const SimulationRequest& request,
-                             const AllReducePlace& place, DType dtype) {
-    const std::int64_t elements = place.size.count / element_size(dtype).count;
+void add_memory_and_rounding(const SimulationRequest& request, DType dtype, BenchRow& row) {
+    const std::int64_t ranks = row["world_size"];
+    const std::int64_t elements = row["tensor_elements"];
     for (const AllReduceImplementation implementation : every<AllReduceImplementation>) {
-        if (name_of(implementation) != place.algorithm) {
+        if (row["algorithm"] != name_of(implementation)) {
             continue;
         }
-        simulated.added_memory_bytes =
-            place.size.count +
-            all_reduce_scratch(implementation, elements, dtype, place.ranks).count;
-        if (request.process_memory) {
-            simulated.peak_memory_bytes =
-                request.process_memory->count + *simulated.added_memory_bytes;
+        const std::int64_t added = row["bytes"].get<std::int64_t>() +
+                                   all_reduce_scratch(implementation, elements, dtype, ranks).count;
+        row["simulated_added_bytes"] = added;
+        if (const auto before = row.find("memory_before_bytes"); before != row.end()) {
+            row["simulated_peak_bytes"] = before->get<std::int64_t>() + added;
+        } else if (request.process_memory) {
+            row["simulated_peak_bytes"] = request.process_memory->count + added;
         }
-        if (elements <= most_terms / place.ranks) {
-            simulated.largest_difference =
-                all_reduce_difference(implementation, elements, dtype, place.ranks);
+        if (elements <= most_terms / ranks) {
+            row["simulated_difference"] =
+                all_reduce_difference(implementation, elements, dtype, ranks);
         }
     }
 }
@@ -146,19 +143,18 @@ std::vector<SimulatedAlgorithm> read_simulated_algorithms(
     return simulated;
 }
 
-std::optional<SimulatedAllReduce> simulate_all_reduce(const SimulationRequest& request,
-                                                      const AllReducePlace& place, DType dtype) {
-    const SimulatedAlgorithm* const algorithm = find(request, place.algorithm);
+void add_simulated(const SimulationRequest& request, DType dtype, BenchRow& row) {
+    const SimulatedAlgorithm* const algorithm =
+        find(request, row["algorithm"].get_ref<const std::string&>());
     if (algorithm == nullptr) {
-        return std::nullopt;
+        return;
     }
-    SimulatedAllReduce simulated;
-    simulated.time_us =
-        to_us(simulated_time(request.kind, algorithm->link, place.ranks, place.size));
+    row["simulated_time_s"] = to_us(simulated_time(request.kind, algorithm->link, row["world_size"],
+                                                   Bytes{row["bytes"].get<std::int64_t>()})) *
+                              1e-6;
     if (algorithm->over_gloo && request.kind == CollectiveKind::all_reduce) {
-        add_memory_and_rounding(simulated, request, place, dtype);
+        add_memory_and_rounding(request, dtype, row);
     }
-    return simulated;
 }
 
 std::vector<std::string> crossovers(const SimulationRequest& request,

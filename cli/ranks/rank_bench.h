@@ -17,15 +17,4 @@ int run_rank_bench(const RankJob& job, const std::optional<RankIdentity>& identi
                    const std::function<Json(RankSession&)>& measure,
                    const std::function<void(const EnvironmentRecord&, const Json&)>& print);
 
-// `Values` has to_json and from_json.
-template <typename Values, typename Measure, typename Print>
-int run_rank_bench(const RankJob& job, const std::optional<RankIdentity>& identity,
-                   const Measure& measure, const Print& print) {
-    return run_rank_bench(
-        job, identity, [&](RankSession& session) { return Json(measure(session)); },
-        [&](const EnvironmentRecord& environment, const Json& measured) {
-            print(environment, measured.get<Values>());
-        });
-}
-
 }  // namespace bucketwise
