@@ -24,16 +24,16 @@ namespace bucketwise {
 BenchRow row_at(std::int64_t ranks, Bytes size, const std::string& algorithm, DType dtype);
 bool is_same_place(const BenchRow& one, const BenchRow& other);
 
+constexpr double in_kib(std::int64_t bytes) {
+    return static_cast<double>(bytes) / 1024;
+}
+
 // --- published ---
 
-// Reads a published table, a CSV file of one of three forms, known by its columns:
-//   comparison, world_size, tensor_elements, ring_max_s, other_max_s, ...: two algorithms in a row,
-//     `ring_vs_butterfly` (our direct) or `ring_vs_library`
-//   backend, data_size_mb, time_s, std_s: a library by size, on 2 ranks; MB is 2^20 bytes; rows of
-//     another backend than `backend` are left out
-//   world_size, bytes, algorithm, time_s, ...: the output of --format csv
-// Elements are of `dtype`. The cells are published_time_s, published_std_s, published_memory_kib
-// and published_difference. Throws InputError that names the line, and for a file without rows.
+// Reads the rows of `backend` and `dtype` of a CSV file with the columns of --format csv, of which
+// std_s, max_memory_kib, difference, backend and dtype may be missing, and tensor_elements may
+// stand for bytes. The cells are published_time_s and the like. Throws InputError that names the
+// line, and for a file without rows.
 BenchRows read_published_all_reduces(const std::string& path, DType dtype,
                                      const std::string& backend);
 
@@ -57,8 +57,8 @@ struct SimulationRequest {
 std::vector<SimulatedAlgorithm> read_simulated_algorithms(
     const std::string& links, const std::vector<std::string>& algorithms);
 
-// Adds simulated_time_s, of the engine, of one collective alone; and, where they are known,
-// simulated_added_bytes (message and scratch), simulated_peak_bytes (with the process) and
+// Adds simulated_time_s, of one collective alone; and, where they are known,
+// simulated_added_memory_kib (message and scratch), simulated_memory_kib (with the process) and
 // simulated_difference. Nothing where the request lacks the algorithm.
 void add_simulated(const SimulationRequest& request, DType dtype, BenchRow& row);
 

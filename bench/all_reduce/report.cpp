@@ -73,7 +73,7 @@ BenchRow measured_row(CollectiveKind kind, const AllReduceRecord& record) {
                 {"std_s", standard_deviation(us) / 1e6},
                 {"min_s", std::ranges::min(us) / 1e6},
                 {"max_s", std::ranges::max(us) / 1e6},
-                {"peak_bytes", record.peak_memory_bytes},
+                {"peak_kib", in_kib(record.peak_memory_bytes)},
                 {"max_memory_kib", record.peak_memory_bytes / 1024},
                 {"difference", record.largest_difference},
                 {"backend", transport.backend}});
@@ -82,8 +82,8 @@ BenchRow measured_row(CollectiveKind kind, const AllReduceRecord& record) {
         row["bus_gb_per_s"] = bus_gb_per_s(kind, record);
     }
     if (record.memory_before_bytes) {
-        row["memory_before_bytes"] = *record.memory_before_bytes;
-        row["added_bytes"] = record.peak_memory_bytes - *record.memory_before_bytes;
+        row["memory_before_kib"] = in_kib(*record.memory_before_bytes);
+        row["added_memory_kib"] = in_kib(record.peak_memory_bytes - *record.memory_before_bytes);
     }
     return row;
 }
@@ -128,16 +128,14 @@ void add_published_rows(const AllReduceOptions& options, BenchRows& rows) {
 
 // Beside every row the measured time of the library at its place.
 void add_library(BenchRows& rows) {
-    std::map<std::pair<Json, Json>, Json> library;
-    for (const BenchRow& row : rows) {
-        if (row.contains("time_s") && row["algorithm"] == "library" && row["time_s"] > 0.0) {
-            library.insert({{row["world_size"], row["bytes"]}, row["time_s"]});
+    for (const BenchRow& library : rows) {
+        if (library["algorithm"] != "library" || number_in(library, "time_s").value_or(0) <= 0) {
+            continue;
         }
-    }
-    for (BenchRow& row : rows) {
-        const auto found = library.find({row["world_size"], row["bytes"]});
-        if (found != library.end()) {
-            row["library_s"] = found->second;
+        for (BenchRow& row : rows) {
+            if (row["world_size"] == library["world_size"] && row["bytes"] == library["bytes"]) {
+                row["library_s"] = library["time_s"];
+            }
         }
     }
 }
@@ -150,10 +148,8 @@ BenchColumn share_column(std::string key, const char* of, const char* against) {
     return share;
 }
 
-constexpr double bytes_per_kib = 1024;
-
 std::vector<BenchColumn> text_columns() {
-    constexpr double mib = 1.0 / bytes_per_mib;
+    constexpr double mib = 1.0 / 1024;
     constexpr double us = 1e6;
     return {
         {{"world_size", "ranks"}},
@@ -165,29 +161,28 @@ std::vector<BenchColumn> text_columns() {
         {{"algorithm_gb_per_s", "alg GB/s", 3}},
         {{"bus_gb_per_s", "bus GB/s", 3}},
         {{"", "time/\nlibrary", 2}, "time_s", 1, Show::ratio, "library_s"},
-        {{"", "peak MiB", 1}, "peak_bytes", mib},
-        {{"", "added MiB", 2}, "added_bytes", mib},
+        {{"", "peak MiB", 1}, "peak_kib", mib},
+        {{"", "added MiB", 2}, "added_memory_kib", mib},
         {{"difference", "difference", -2}},
         {{"", "simulated\nus", 1}, "simulated_time_s", us},
         error_column({"", "to measured\n%", 1}, "simulated_time_s", "time_s"),
-        {{"", "simulated\npeak MiB", 1}, "simulated_peak_bytes", mib},
-        error_column({"", "to measured\n%", 2}, "simulated_peak_bytes", "peak_bytes"),
-        {{"", "simulated\nadded MiB", 2}, "simulated_added_bytes", mib},
+        {{"", "simulated\npeak MiB", 1}, "simulated_memory_kib", mib},
+        error_column({"", "to measured\n%", 2}, "simulated_memory_kib", "peak_kib"),
+        {{"", "simulated\nadded MiB", 2}, "simulated_added_memory_kib", mib},
         {{"simulated_difference", "simulated\ndifference", -2}},
         {{"", "published\nus", 1}, "published_time_s", us},
         {{"", "+- us", 1}, "published_std_s", us},
         error_column({"", "simulated to\npublished %", 1}, "simulated_time_s", "published_time_s"),
         error_column({"", "measured to\npublished %", 1}, "time_s", "published_time_s"),
-        {{"", "published\npeak MiB", 1}, "published_memory_kib", bytes_per_kib * mib},
-        error_column({"", "simulated to\npublished %", 2}, "simulated_peak_bytes",
-                     "published_peak_bytes"),
+        {{"", "published\npeak MiB", 1}, "published_max_memory_kib", mib},
+        error_column({"", "simulated to\npublished %", 2}, "simulated_memory_kib",
+                     "published_max_memory_kib"),
         {{"published_difference", "published\ndifference", -2}}};
 }
 
 // Readers of the CSV count on these columns alone where nothing is compared. Errors are shares:
 // 0.01 is 1 % too much.
 std::vector<BenchColumn> data_columns(bool compared) {
-    constexpr double kib = 1 / bytes_per_kib;
     std::vector<BenchColumn> columns;
     for (const char* key :
          {"world_size", "tensor_elements", "bytes", "dtype", "algorithm", "time_s", "std_s",
@@ -195,21 +190,21 @@ std::vector<BenchColumn> data_columns(bool compared) {
         columns.push_back({{key, ""}});
     }
     const std::vector<BenchColumn> more{
-        {{"added_memory_kib", ""}, "added_bytes", kib},
+        {{"added_memory_kib", ""}},
         {{"simulated_time_s", ""}},
         share_column("simulated_time_error", "simulated_time_s", "time_s"),
-        {{"simulated_added_memory_kib", ""}, "simulated_added_bytes", kib},
-        {{"simulated_memory_kib", ""}, "simulated_peak_bytes", kib},
-        share_column("simulated_memory_error", "simulated_peak_bytes", "peak_bytes"),
+        {{"simulated_added_memory_kib", ""}},
+        {{"simulated_memory_kib", ""}},
+        share_column("simulated_memory_error", "simulated_memory_kib", "peak_kib"),
         {{"simulated_difference", ""}},
         {{"published_time_s", ""}},
         {{"published_std_s", ""}},
-        {{"published_memory_kib", ""}},
+        {{"published_memory_kib", ""}, "published_max_memory_kib"},
         {{"published_difference", ""}},
         share_column("simulated_to_published_time", "simulated_time_s", "published_time_s"),
         share_column("measured_to_published_time", "time_s", "published_time_s"),
-        share_column("simulated_to_published_memory", "simulated_peak_bytes",
-                     "published_peak_bytes")};
+        share_column("simulated_to_published_memory", "simulated_memory_kib",
+                     "published_max_memory_kib")};
     columns.insert(columns.end(), more.begin(), compared ? more.end() : more.begin());
     return columns;
 }
@@ -256,9 +251,9 @@ void add_errors(const BenchRows& rows, std::vector<std::string>& notes) {
     for (const auto& [text, of, against] :
          {std::array{"time, simulated to measured", "simulated_time_s", "time_s"},
           std::array{"time, simulated to published", "simulated_time_s", "published_time_s"},
-          std::array{"memory, simulated to measured", "simulated_peak_bytes", "peak_bytes"},
-          std::array{"memory, simulated to published", "simulated_peak_bytes",
-                     "published_peak_bytes"}}) {
+          std::array{"memory, simulated to measured", "simulated_memory_kib", "peak_kib"},
+          std::array{"memory, simulated to published", "simulated_memory_kib",
+                     "published_max_memory_kib"}}) {
         double sum = 0;
         double most = 0;
         int count = 0;

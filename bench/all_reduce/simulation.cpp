@@ -10,13 +10,10 @@
 #include "hw/gloo/predicted_all_reduce.h"
 #include "hw/rank/communicator.h"
 #include "sim/base/error.h"
-#include "sim/base/invariant.h"
 #include "sim/base/json.h"
 #include "sim/base/json_input.h"
-#include "sim/engine/engine.h"
 #include "sim/link/collective.h"
 #include "sim/link/link_input.h"
-#include "sim/program/program.h"
 
 namespace bucketwise {
 namespace {
@@ -46,21 +43,6 @@ LinkParameters read_link_file(const std::string& path) {
     return link;
 }
 
-// The engine's time of one collective, issued in no time, and waited for.
-Duration simulated_time(CollectiveKind kind, const LinkParameters& link, std::int64_t ranks,
-                        Bytes size) {
-    Program program;
-    for (const InstructionKind instruction : {InstructionKind::launch, InstructionKind::wait}) {
-        program.instructions.push_back({.kind = instruction, .phase = Phase::backward});
-    }
-    program.collectives = {
-        {.kind = kind, .bytes = size, .time = collective_time(kind, size, {ranks, ranks}, link)}};
-    const Duration time = simulate_times(program).step();
-    invariant(time == program.collectives.front().time,
-              "a collective with nothing beside it takes the time it takes alone");
-    return time;
-}
-
 void add_memory_and_rounding(const SimulationRequest& request, DType dtype, BenchRow& row) {
     const std::int64_t ranks = row["world_size"];
     const std::int64_t elements = row["tensor_elements"];
@@ -68,13 +50,14 @@ void add_memory_and_rounding(const SimulationRequest& request, DType dtype, Benc
         if (row["algorithm"] != name_of(implementation)) {
             continue;
         }
-        const std::int64_t added = row["bytes"].get<std::int64_t>() +
-                                   all_reduce_scratch(implementation, elements, dtype, ranks).count;
-        row["simulated_added_bytes"] = added;
-        if (const auto before = row.find("memory_before_bytes"); before != row.end()) {
-            row["simulated_peak_bytes"] = before->get<std::int64_t>() + added;
+        const double added_kib =
+            in_kib(row["bytes"].get<std::int64_t>() +
+                   all_reduce_scratch(implementation, elements, dtype, ranks).count);
+        row["simulated_added_memory_kib"] = added_kib;
+        if (const auto before = number_in(row, "memory_before_kib")) {
+            row["simulated_memory_kib"] = *before + added_kib;
         } else if (request.process_memory) {
-            row["simulated_peak_bytes"] = request.process_memory->count + added;
+            row["simulated_memory_kib"] = in_kib(request.process_memory->count) + added_kib;
         }
         if (elements <= most_terms / ranks) {
             row["simulated_difference"] =
@@ -149,9 +132,10 @@ void add_simulated(const SimulationRequest& request, DType dtype, BenchRow& row)
     if (algorithm == nullptr) {
         return;
     }
-    row["simulated_time_s"] = to_us(simulated_time(request.kind, algorithm->link, row["world_size"],
-                                                   Bytes{row["bytes"].get<std::int64_t>()})) *
-                              1e-6;
+    const std::int64_t ranks = row["world_size"];
+    const Bytes size{row["bytes"].get<std::int64_t>()};
+    row["simulated_time_s"] =
+        to_us(collective_time(request.kind, size, {ranks, ranks}, algorithm->link)) * 1e-6;
     if (algorithm->over_gloo && request.kind == CollectiveKind::all_reduce) {
         add_memory_and_rounding(request, dtype, row);
     }
