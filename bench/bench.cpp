@@ -237,15 +237,16 @@ void print_report(const BenchOptions& options, const EnvironmentRecord* environm
 // --- running ---
 
 int run_bench(const BenchOptions& options,
-              const std::function<BenchRows(RankSession& session)>& measure,
+              const std::function<BenchRows(const RankJob& job, RankSession& session)>& measure,
               const std::function<void(const EnvironmentRecord* environment,
-                                       const BenchRows& measured)>& print) {
+                                       const BenchRows& measured)>& print,
+              const std::vector<RankJob>& jobs) {
     if (options.measures) {
         return run_rank_bench(
-            options.job, options.identity,
-            [&](RankSession& session) { return Json(measure(session)); },
-            [&](const EnvironmentRecord& environment, const Json& measured) {
-                print(&environment, measured.get<BenchRows>());
+            jobs.empty() ? std::vector{options.job} : jobs, options.identity,
+            [&](const RankJob& job, RankSession& session) { return Json(measure(job, session)); },
+            [&](const EnvironmentRecord& environment, const Json& rows) {
+                print(&environment, rows.get<BenchRows>());
             });
     }
     if (!options.identity || options.identity->rank == 0) {

@@ -130,12 +130,13 @@ void print_report(const BenchOptions& options, const EnvironmentRecord* environm
 
 // --- running ---
 
-// Prints rank 0's result of `measure`, or, where nothing is measured, no rows at once. Returns the
-// exit code.
+// Prints rank 0's rows of `measure`, or, where nothing is measured, none at once. No `jobs`: the
+// options' own is the only one. Returns the exit code.
 int run_bench(const BenchOptions& options,
-              const std::function<BenchRows(RankSession& session)>& measure,
+              const std::function<BenchRows(const RankJob& job, RankSession& session)>& measure,
               const std::function<void(const EnvironmentRecord* environment,
-                                       const BenchRows& measured)>& print);
+                                       const BenchRows& measured)>& print,
+              const std::vector<RankJob>& jobs = {});
 
 // "1 rank", "2 ranks"
 std::string text_of_ranks(std::int64_t ranks);

@@ -24,6 +24,9 @@ namespace bucketwise {
 BenchRow row_at(std::int64_t ranks, Bytes size, const std::string& algorithm, DType dtype);
 bool is_same_place(const BenchRow& one, const BenchRow& other);
 
+// Of a measured row; 0: it took no time. nccl-tests' bus bandwidth is bus_factor() of it.
+double gb_per_s_of(const BenchRow& row);
+
 constexpr double in_kib(std::int64_t bytes) {
     return static_cast<double>(bytes) / 1024;
 }
@@ -98,6 +101,7 @@ struct AllReduceOptions : BenchOptions {
     std::vector<std::int64_t> ranks;                       // to measure; rising
     std::optional<SimulationRequest> simulation;           // in the process that prints
     BenchRows published_rows;
+    std::vector<RankJob> jobs;
 };
 
 std::vector<OptionText> all_reduce_rows(AllReduceOptions& options);
@@ -108,16 +112,15 @@ void choose_rows(AllReduceOptions& options);
 // The largest part of `size` that is whole elements for each rank, where the kind has parts.
 Bytes whole_parts(const AllReduceOptions& options, Bytes size, std::int64_t ranks);
 
-// Prints the table of the measured records, beside the requested simulation and the published rows.
-void print_all_reduces(const AllReduceOptions& options, const std::vector<Measurement>& records);
+// `record`: every round of a message in one.
+BenchRow measured_row(CollectiveKind kind, const AllReduceRecord& record);
 
-// The same as nccl-tests prints it. `records`: every round of a row in one.
+// Prints the table of the measured rows, beside the requested simulation and the published rows.
+void print_all_reduces(const AllReduceOptions& options, const EnvironmentRecord* environment,
+                       BenchRows rows);
+
+// The measured rows as nccl-tests prints them.
 std::string nccl_tests_report(CollectiveKind kind, const EnvironmentRecord& environment,
-                              const std::vector<AllReduceRecord>& records);
-
-// Bytes of the message per second; and the part of it that crosses each rank's link in a ring and
-// in a direct exchange, 2(p-1)/p or half of that: nccl-tests' bus bandwidth.
-double algorithm_gb_per_s(const AllReduceRecord& record);
-double bus_gb_per_s(CollectiveKind kind, const AllReduceRecord& record);
+                              const BenchRows& rows);
 
 }  // namespace bucketwise

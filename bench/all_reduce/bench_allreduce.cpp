@@ -7,7 +7,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -16,7 +15,6 @@
 #include "bench/all_reduce/all_reduce.h"
 #include "bench/benches.h"
 #include "cli/ranks/measurement_file.h"
-#include "cli/ranks/temporary_folder.h"
 #include "cli/shell/size.h"
 #include "hw/measure/measurer.h"
 #include "hw/rank/isolated_messages.h"
@@ -63,45 +61,41 @@ another, and the peak includes the algorithms before. Ranks meet as those of buc
 
 // --- one world: all sizes of one algorithm on ranks that were started together -------------------
 
-RankJob job_of(const AllReduceOptions& options, std::int64_t ranks,
-               AllReduceImplementation implementation) {
-    RankJob job = options.job;
-    job.ranks = static_cast<int>(ranks);
-    job.request.implementation = implementation;
-    return job;
-}
-
 class AllReduceWorld {
   public:
-    AllReduceWorld(const AllReduceOptions& options, const RankJob& job, RankSession& session)
+    // `keep` is called on rank 0. All are kept by reference.
+    AllReduceWorld(const AllReduceOptions& options, const RankJob& job, RankSession& session,
+                   const RankSession::Keep& keep)
         : options_(options),
           job_(job),
           session_(session),
+          keep_(keep),
           messages_(session.connection().messages()) {
-        const std::int64_t items = std::ssize(options.sizes) * options.job.order.rounds;
-        const auto place = [](const auto& values, const auto& value) {
-            return std::ranges::find(values, value) - values.begin();
-        };
-        const std::int64_t algorithms = std::ssize(options.implementations);
-        session.expect(items * algorithms * std::ssize(options.ranks),
-                       items * (place(options.ranks, job.ranks) * algorithms +
-                                place(options.implementations, job.request.implementation)));
+        const std::int64_t items = std::ssize(options.sizes) * job.order.rounds;
+        const std::int64_t jobs = std::ssize(options.jobs);
+        const auto place = std::ranges::find(options.jobs, job.label, &RankJob::label);
+        session.expect(items * jobs, items * (place - options.jobs.begin()));
     }
 
-    void run() {
+    // The rows are rank 0's.
+    BenchRows run() {
         // The first message, of one element, brings into memory the code, stacks and connections
         // that any all-reduce needs. Later additions are the messages and their sums.
         session_.control().barrier();
         static_cast<void>(messages_->measure({element_size(options_.dtype), options_.dtype}, 1));
         memory_before_bytes_ = messages_->peak_memory_bytes();
         for (const Bytes size : options_.sizes) {
-            first_sums_.push_back(sum_once(size));
+            all_rounds_.push_back(sum_once(size));
         }
         session_.take_rounds(
             job_.order, options_.sizes.size(),
             [&](std::size_t item) { return label_of(options_.sizes[item]); },
             [&](std::int64_t round, std::size_t item) { measure(round, item); });
-        session_.leave();
+        return session_.is_first() ? transformed(all_rounds_,
+                                                 [&](const AllReduceRecord& record) {
+                                                     return measured_row(options_.kind, record);
+                                                 })
+                                   : BenchRows{};
     }
 
   private:
@@ -116,6 +110,9 @@ class AllReduceWorld {
             throw WrongSum(trace.wrong);
         }
         AllReduceRecord first;
+        first.transport = transport_of(job_);
+        first.size = message_of(size).size;
+        first.dtype = options_.dtype;
         for (const std::vector<double>& of_rank : session_.gather(std::array{
                  trace.largest_difference, static_cast<double>(messages_->peak_memory_bytes()),
                  static_cast<double>(memory_before_bytes_)})) {
@@ -139,16 +136,16 @@ class AllReduceWorld {
         std::vector<Duration> times =
             messages_->repeat(message, iterations + 1, [&] { session_.show_again(); });
         times.erase(times.begin());
-        AllReduceRecord record = first_sums_[item];
-        record.transport = transport_of(job_);
-        record.size = message.size;
-        record.dtype = options_.dtype;
+        AllReduceRecord& all = all_rounds_[item];
+        AllReduceRecord record = all;
         record.round = round;
         record.samples_us = session_.slowest_us(times);
+        all.samples_us.insert(all.samples_us.end(), record.samples_us.begin(),
+                              record.samples_us.end());
         if (options_.kind == CollectiveKind::all_reduce) {
-            session_.keep({record});
+            keep_({record});
         } else {
-            session_.keep({CollectiveRecord{options_.kind, record}});
+            keep_({CollectiveRecord{options_.kind, record}});
         }
     }
 
@@ -159,112 +156,69 @@ class AllReduceWorld {
     }
 
     [[nodiscard]] std::string label_of(Bytes size) const {
-        return fmt::format("{} on {}, {}", name_of(job_.request.implementation),
-                           text_of_ranks(job_.ranks), message_text(size));
+        return fmt::format("{}, {}", job_.label, message_text(size));
     }
 
     const AllReduceOptions& options_;
     const RankJob& job_;
     RankSession& session_;
-    std::vector<AllReduceRecord> first_sums_;  // by item
+    const RankSession::Keep& keep_;
+    std::vector<AllReduceRecord> all_rounds_;  // by item
     std::int64_t memory_before_bytes_ = 0;
     std::unique_ptr<MessageDevice> messages_;
 };
 
-// --- a rank --------------------------------------------------------------------------------------
+// --- running -------------------------------------------------------------------------------------
 
-// Our launcher names this rank's algorithm, and reads its file. Under another launcher the ranks
-// run one algorithm after another, and rank 0 prints the table.
-int run_as_rank(const AllReduceOptions& options, const RankIdentity& identity) {
-    return run_rank(identity, [&](const LauncherReport& report) {
-        const bool own = is_own_rank(identity);
-        std::vector<AllReduceImplementation> implementations = options.implementations;
-        std::string path = options.output;
-        if (own) {
-            implementations = {choice_named(environment_variable(algorithm_variable).value_or(""),
-                                            implementations, algorithm_variable)};
-            path = environment_variable(output_variable).value_or("");
-        }
-        std::optional<MeasurementFile> file;
-        if (identity.rank == 0 && (own || !path.empty())) {
-            if (!own) {
-                check_measurement_output(path, false);
-            }
-            file.emplace(path);
-        }
-        std::vector<Measurement> all;
-        const auto keep = [&](const std::vector<Measurement>& records) {
-            all.insert(all.end(), records.begin(), records.end());
-            if (file) {
-                file->append(records);
-            }
-        };
-        {
-            ProgressReporter show(report, identity);
-            for (const AllReduceImplementation implementation : implementations) {
-                const RankJob job = job_of(options, identity.ranks, implementation);
-                // Worlds have a store's keys of their own.
-                RankSession session =
-                    meet(job, identity, std::ref(show), keep, name_of(implementation));
-                AllReduceWorld world(options, job, session);
-                EnvironmentRecord environment = environment_of(job, identity, session);
-                environment.command = passed_on_command(job.command);
-                session.keep({environment});
-                world.run();
-            }
-        }
-        if (!own && identity.rank == 0) {
-            print_all_reduces(options, all);
-        }
-    });
+// On this rank; rank 0 keeps every sample in the output.
+BenchRows measure_world(const AllReduceOptions& options, const RankJob& job, RankSession& session) {
+    std::optional<MeasurementFile> file;
+    if (session.is_first() && !options.output.empty()) {
+        EnvironmentRecord environment = environment_of(job, options.identity.value(), session);
+        environment.command = passed_on_command(job.command);
+        file.emplace(options.output);
+        file->append({environment});
+    }
+    return AllReduceWorld(options, job, session,
+                          [&](const std::vector<Measurement>& records) {
+                              if (file) {
+                                  file->append(records);
+                              }
+                          })
+        .run();
 }
 
-// --- the launcher --------------------------------------------------------------------------------
-
-// Every algorithm and number of ranks runs in processes of its own, one world after another.
-// Returns the failure that ended it early, if one did.
-std::optional<std::string> launch_worlds(const AllReduceOptions& options, const std::string& file) {
-    MeasureProgress line;
-    for (const std::int64_t ranks : options.ranks) {
-        for (const AllReduceImplementation implementation : options.implementations) {
-            const std::string name(name_of(implementation));
-            if (const auto failure =
-                    launch_job(job_of(options, ranks, implementation),
-                               {{algorithm_variable, name}, {output_variable, file}}, line)) {
-                return fmt::format("{} ({} on {})", text_of(*failure), name, text_of_ranks(ranks));
-            }
-        }
-    }
-    return std::nullopt;
-}
-
-int run_launcher(const AllReduceOptions& options) {
-    const TemporaryFolder folder;
-    const std::string file = options.output.empty() ? folder.path() + "/records" : options.output;
-    check_measurement_output(file, false);
-    MeasurementFile output(file);  // fails now rather than on rank 0, if it must
-    output.hand_over();
-    const std::optional<std::string> failure = launch_worlds(options, file);
-    output.take_back();
-    // The records before a failure still count.
-    if (output.is_in_place()) {
-        print_all_reduces(options, read_measurements(file).records);
-    }
-    if (failure) {
-        throw std::runtime_error(*failure);
-    }
-    output.check_in_place();
-    return exit_done;
-}
-
+// Every algorithm and number of ranks is a job of its own.
 int run_kind(AllReduceOptions& options) {
     choose_rows(options);
-    if (options.measures) {
-        return options.identity ? run_as_rank(options, *options.identity) : run_launcher(options);
+    const auto run = [&] {
+        return run_bench(
+            options,
+            [&](const RankJob& job, RankSession& session) {
+                return measure_world(options, job, session);
+            },
+            [&](const EnvironmentRecord* environment, const BenchRows& measured) {
+                print_all_reduces(options, environment, measured);
+            },
+            options.jobs);
+    };
+    const bool keeps = options.measures && !options.output.empty();
+    if (keeps && !is_own_rank(options.identity)) {
+        check_measurement_output(options.output, false);
     }
-    if (!options.identity || options.identity->rank == 0) {
-        print_all_reduces(options, {});
+    if (!keeps || options.identity) {
+        return run();
     }
+    MeasurementFile output(options.output);  // fails now rather than on rank 0, if it must
+    output.hand_over();
+    try {
+        run();
+    } catch (...) {
+        output.take_back();
+        throw;
+    }
+    output.take_back();
+    output.check_in_place();
     return exit_done;
 }
 

@@ -9,7 +9,7 @@
 
 #include "bench/all_reduce/all_reduce.h"
 #include "sim/base/names.h"
-#include "sim/base/statistics.h"
+#include "sim/link/collective.h"
 
 namespace bucketwise {
 namespace {
@@ -17,35 +17,38 @@ namespace {
 // In the order of DType.
 constexpr auto nccl_types = names("float", "half", "bfloat16", "double");
 
+std::int64_t bytes_of(const BenchRow& row) {
+    return row["bytes"];
+}
+
 // We work in place only. nccl-tests always measures both ways, so it has no sign for a missing time
 // (its N/A is one of #wrong alone), and most readers of its tables take the left half for numbers.
 // So both halves show the one measurement, and the block says so above the table. Where a kind has
 // parts, nccl-tests counts the elements of one (src/all_gather.cu, getCollByteCount). Its times
 // have fewer decimals the larger they are.
-std::string nccl_row(CollectiveKind kind, const AllReduceRecord& record) {
-    const std::int64_t elements = record.size.count / element_size(record.dtype).count;
-    const bool whole = kind == CollectiveKind::all_reduce;
-    const double us = median(record.samples_us);
+std::string nccl_row(CollectiveKind kind, const BenchRow& row) {
+    const std::int64_t elements = row["tensor_elements"];
+    const std::int64_t ranks = row["world_size"];
+    const double us = row["time_s"].get<double>() * 1e6;
     const int decimals = us >= 10'000 ? 0 : us >= 100 ? 1 : 2;
+    const double gb_per_s = gb_per_s_of(row);
     const std::string half = fmt::format("  {:7.{}f}  {:6.2f}  {:6.2f}  {:>5}", us, decimals,
-                                         algorithm_gb_per_s(record), bus_gb_per_s(kind, record), 0);
-    return fmt::format("{:>12}  {:>12}  {:>8}  {:>6}  {:>6}{}{}\n", record.size.count,
-                       whole ? elements : elements / record.transport.ranks,
-                       nccl_types.at(static_cast<std::size_t>(record.dtype)),
+                                         gb_per_s, gb_per_s * bus_factor(kind, ranks), 0);
+    const auto dtype = choice_named(row["dtype"].get<std::string>(), every<DType>, "dtype");
+    return fmt::format("{:>12}  {:>12}  {:>8}  {:>6}  {:>6}{}{}\n", bytes_of(row),
+                       kind == CollectiveKind::all_reduce ? elements : elements / ranks,
+                       nccl_types.at(static_cast<std::size_t>(dtype)),
                        kind == CollectiveKind::all_gather ? "none" : "sum", -1, half, half);
 }
 
-using Block = std::vector<AllReduceRecord>;  // of one world, by size
-
 // "step: 2(factor)" if each size is so many times the one before; nccl-tests has no lists.
-std::string nccl_step(const Block& block) {
-    const std::int64_t factor = block.size() < 2 ? 0 : block[1].size.count / block[0].size.count;
-    for (std::size_t i = 1; i < block.size(); ++i) {
-        if (block[i].size.count != factor * block[i - 1].size.count) {
-            return "0(list)";
-        }
-    }
-    return block.size() < 2 ? "0(list)" : fmt::format("{}(factor)", factor);
+std::string nccl_step(const BenchRows& block) {
+    const std::int64_t factor = block.size() < 2 ? 0 : bytes_of(block[1]) / bytes_of(block[0]);
+    const auto other = std::adjacent_find(block.begin(), block.end(),
+                                          [&](const BenchRow& one, const BenchRow& next) {
+                                              return bytes_of(next) != factor * bytes_of(one);
+                                          });
+    return factor == 0 || other != block.end() ? "0(list)" : fmt::format("{}(factor)", factor);
 }
 
 std::string nccl_devices(const EnvironmentRecord& environment, std::int64_t ranks) {
@@ -64,36 +67,36 @@ std::string nccl_devices(const EnvironmentRecord& environment, std::int64_t rank
     return text + "#\n";
 }
 
-std::string nccl_heading() {
-    constexpr std::string_view form =
-        "# {:>10}  {:>12}  {:>8}  {:>6}  {:>6}  {:>7}  {:>6}  {:>6} {:>6}  {:>7}  {:>6}  {:>6} "
-        "{:>6}\n";
-    return fmt::format("# {:>10}  {:>12}  {:>8}  {:>6}  {:>6}  {}\n", "", "", "", "", "",
-                       "         out-of-place                       in-place          ") +
-           fmt::format(form, "size", "count", "type", "redop", "root", "time", "algbw", "busbw",
-                       "#wrong", "time", "algbw", "busbw", "#wrong") +
-           fmt::format(form, "(B)", "(elements)", "", "", "", "(us)", "(GB/s)", "(GB/s)", "",
-                       "(us)", "(GB/s)", "(GB/s)", "");
-}
+// clang-format off
+constexpr std::string_view nccl_heading =
+    "#                                                              out-of-place     "
+    "                  in-place          \n"
+    "#       size         count      type   redop    root     time   algbw   busbw #w"
+    "rong     time   algbw   busbw #wrong\n"
+    "#        (B)    (elements)                               (us)  (GB/s)  (GB/s)   "
+    "         (us)  (GB/s)  (GB/s)       \n";
+// clang-format on
 
 std::string nccl_block(CollectiveKind kind, const EnvironmentRecord& environment,
-                       const Block& block) {
-    const Transport& transport = block.front().transport;
+                       const BenchRows& block) {
+    const BenchRow& first = block.front();
+    const std::int64_t ranks = first["world_size"];
     const std::string program = with_replaced(name_of(kind), {{'-', "_"}}) + "_perf";
     std::string text = fmt::format(
-        "# bucketwise {}: {} {} {} over {}, {} ranks; medians of the slowest rank, in place; both "
+        "# bucketwise {}: {} {} over {}, {} ranks; medians of the slowest rank, in place; both "
         "halves of a row show that one measurement\n"
         "# Collective test starting: {}\n"
         "# nThread 1 nGpus 1 minBytes {} maxBytes {} step: {} warmup iters: 1 iters: {} agg iters: "
         "1 validation: 1 graph: 0\n#\n",
-        environment.version, transport.implementation, transport.algorithm, name_of(kind),
-        environment.libraries, transport.ranks, program, block.front().size.count,
-        block.back().size.count, nccl_step(block), block.front().samples_us.size());
-    text += nccl_devices(environment, transport.ranks) + nccl_heading();
+        environment.version, first["implementation"].get<std::string>(), name_of(kind),
+        environment.libraries, ranks, program, bytes_of(first), bytes_of(block.back()),
+        nccl_step(block), first["samples"].get<std::int64_t>());
+    text += nccl_devices(environment, ranks);
+    text += nccl_heading;
     double sum = 0;
-    for (const AllReduceRecord& record : block) {
-        text += nccl_row(kind, record);
-        sum += bus_gb_per_s(kind, record);
+    for (const BenchRow& row : block) {
+        text += nccl_row(kind, row);
+        sum += gb_per_s_of(row) * bus_factor(kind, ranks);
     }
     // A wrong sum would have failed the run.
     return text + fmt::format(
@@ -105,11 +108,12 @@ std::string nccl_block(CollectiveKind kind, const EnvironmentRecord& environment
 }  // namespace
 
 std::string nccl_tests_report(CollectiveKind kind, const EnvironmentRecord& environment,
-                              const std::vector<AllReduceRecord>& records) {
+                              const BenchRows& rows) {
     std::string text;
-    for (auto begin = records.begin(); begin != records.end();) {
-        const auto end = std::ranges::find_if(begin, records.end(), [&](const auto& record) {
-            return record.transport != begin->transport;
+    for (auto begin = rows.begin(); begin != rows.end();) {
+        const auto end = std::find_if(begin, rows.end(), [&](const BenchRow& row) {
+            return row["world_size"] != (*begin)["world_size"] ||
+                   row["algorithm"] != (*begin)["algorithm"];
         });
         text += nccl_block(kind, environment, {begin, end});
         begin = end;

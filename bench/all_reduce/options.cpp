@@ -232,6 +232,14 @@ void choose_rows(AllReduceOptions& o) {
         o.job.network.deadline =
             deadline_for(o, o.identity ? o.identity->local_ranks : o.ranks.back());
     }
+    for (const std::int64_t ranks : o.ranks) {
+        for (const AllReduceImplementation implementation : o.implementations) {
+            RankJob& job = o.jobs.emplace_back(o.job);
+            job.ranks = static_cast<int>(ranks);
+            job.request.implementation = implementation;
+            job.label = fmt::format("{} on {}", name_of(implementation), text_of_ranks(ranks));
+        }
+    }
 }
 
 }  // namespace bucketwise

@@ -2,9 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <map>
 #include <utility>
-#include <variant>
 
 #include <fmt/format.h>
 
@@ -20,73 +18,6 @@ namespace bucketwise {
 namespace {
 
 // --- rows ----------------------------------------------------------------------------------------
-
-// Null: it is of another kind.
-const AllReduceRecord* record_of(CollectiveKind kind, const Measurement& measurement) {
-    if (kind == CollectiveKind::all_reduce) {
-        return std::get_if<AllReduceRecord>(&measurement);
-    }
-    const auto* other = std::get_if<CollectiveRecord>(&measurement);
-    return other != nullptr && other->kind == kind ? &other->measured : nullptr;
-}
-
-// Adds a round to the rounds before it.
-void add_round(const AllReduceRecord& round, AllReduceRecord& all) {
-    all.samples_us.insert(all.samples_us.end(), round.samples_us.begin(), round.samples_us.end());
-    all.largest_difference = std::max(all.largest_difference, round.largest_difference);
-    if (round.peak_memory_bytes >= all.peak_memory_bytes) {
-        all.peak_memory_bytes = round.peak_memory_bytes;
-        all.memory_before_bytes = round.memory_before_bytes;
-    }
-}
-
-// Worlds in the order they ran; within each, by size.
-std::vector<AllReduceRecord> all_rounds(CollectiveKind kind,
-                                        const std::vector<Measurement>& records) {
-    std::vector<Transport> worlds;
-    std::map<std::pair<std::ptrdiff_t, Bytes>, AllReduceRecord> rows;
-    for (const Measurement& measurement : records) {
-        if (const AllReduceRecord* record = record_of(kind, measurement)) {
-            const auto world = std::ranges::find(worlds, record->transport);
-            const std::ptrdiff_t number = world - worlds.begin();
-            if (world == worlds.end()) {
-                worlds.push_back(record->transport);
-            }
-            const auto [row, is_first] = rows.try_emplace({number, record->size}, *record);
-            if (!is_first) {
-                add_round(*record, row->second);
-            }
-        }
-    }
-    return transformed(rows, [](const auto& row) { return row.second; });
-}
-
-BenchRow measured_row(CollectiveKind kind, const AllReduceRecord& record) {
-    const Transport& transport = record.transport;
-    const bool library = transport.implementation == "library";
-    BenchRow row = row_at(transport.ranks, record.size,
-                          library ? transport.implementation : transport.algorithm, record.dtype);
-    const std::vector<double>& us = record.samples_us;
-    row.update({{"samples", us.size()},
-                {"time_s", median(us) * 1e-6},
-                {"p90_s", quantile(us, 0.9) / 1e6},
-                {"std_s", standard_deviation(us) / 1e6},
-                {"min_s", std::ranges::min(us) / 1e6},
-                {"max_s", std::ranges::max(us) / 1e6},
-                {"peak_kib", in_kib(record.peak_memory_bytes)},
-                {"max_memory_kib", record.peak_memory_bytes / 1024},
-                {"difference", record.largest_difference},
-                {"backend", transport.backend}});
-    if (transport.ranks > 1) {  // a single rank moves nothing
-        row["algorithm_gb_per_s"] = algorithm_gb_per_s(record);
-        row["bus_gb_per_s"] = bus_gb_per_s(kind, record);
-    }
-    if (record.memory_before_bytes) {
-        row["memory_before_kib"] = in_kib(*record.memory_before_bytes);
-        row["added_memory_kib"] = in_kib(record.peak_memory_bytes - *record.memory_before_bytes);
-    }
-    return row;
-}
 
 void add_places_to_simulate(const AllReduceOptions& options, BenchRows& rows) {
     for (const std::int64_t ranks : options.simulated_ranks) {
@@ -324,31 +255,47 @@ bool is_same_place(const BenchRow& one, const BenchRow& other) {
            one["algorithm"] == other["algorithm"];
 }
 
-double algorithm_gb_per_s(const AllReduceRecord& record) {
-    const double us = median(record.samples_us);
-    return us > 0 ? static_cast<double>(record.size.count) / us / 1e3 : 0.0;
+double gb_per_s_of(const BenchRow& row) {
+    const double s = row["time_s"];
+    return s > 0 ? row["bytes"].get<double>() / s / 1e9 : 0.0;
 }
 
-double bus_gb_per_s(CollectiveKind kind, const AllReduceRecord& record) {
-    return bus_factor(kind, record.transport.ranks) * algorithm_gb_per_s(record);
-}
-
-void print_all_reduces(const AllReduceOptions& options, const std::vector<Measurement>& records) {
-    const std::vector<AllReduceRecord> measured = all_rounds(options.kind, records);
-    const EnvironmentRecord* environment = nullptr;  // of the machine that measured, if one did
-    for (const Measurement& record : records) {
-        environment =
-            environment == nullptr ? std::get_if<EnvironmentRecord>(&record) : environment;
+BenchRow measured_row(CollectiveKind kind, const AllReduceRecord& record) {
+    const Transport& transport = record.transport;
+    const bool library = transport.implementation == "library";
+    BenchRow row = row_at(transport.ranks, record.size,
+                          library ? transport.implementation : transport.algorithm, record.dtype);
+    const std::vector<double>& us = record.samples_us;
+    row.update(
+        {{"samples", us.size()},
+         {"time_s", median(us) * 1e-6},
+         {"p90_s", quantile(us, 0.9) / 1e6},
+         {"std_s", standard_deviation(us) / 1e6},
+         {"min_s", std::ranges::min(us) / 1e6},
+         {"max_s", std::ranges::max(us) / 1e6},
+         {"peak_kib", in_kib(record.peak_memory_bytes)},
+         {"max_memory_kib", record.peak_memory_bytes / 1024},
+         {"difference", record.largest_difference},
+         {"backend", transport.backend},
+         {"implementation", fmt::format("{} {}", transport.implementation, transport.algorithm)}});
+    if (transport.ranks > 1) {  // a single rank moves nothing
+        const double gb_per_s = gb_per_s_of(row);
+        row["algorithm_gb_per_s"] = gb_per_s;
+        row["bus_gb_per_s"] = gb_per_s * bus_factor(kind, transport.ranks);
     }
+    if (record.memory_before_bytes) {
+        row["memory_before_kib"] = in_kib(*record.memory_before_bytes);
+        row["added_memory_kib"] = in_kib(record.peak_memory_bytes - *record.memory_before_bytes);
+    }
+    return row;
+}
+
+void print_all_reduces(const AllReduceOptions& options, const EnvironmentRecord* environment,
+                       BenchRows rows) {
     if (options.table == BenchFormat::nccl_tests) {
-        write_output("-", environment == nullptr
-                              ? ""
-                              : nccl_tests_report(options.kind, *environment, measured));
+        write_output("-", nccl_tests_report(options.kind, *environment, rows));
         return;
     }
-    BenchRows rows = transformed(measured, [&](const AllReduceRecord& record) {
-        return measured_row(options.kind, record);
-    });
     // With published rows alone, every size on every number of ranks would be too many.
     if (options.simulation && (options.published_rows.empty() || options.measures)) {
         add_places_to_simulate(options, rows);

@@ -273,8 +273,8 @@ int run_syncbn(SyncBnOptions& o) {
     }
     return run_bench(
         o,
-        [&](RankSession& session) {
-            return measure_layers(layers, o.iterations, o.job.order, session);
+        [&](const RankJob& job, RankSession& session) {
+            return measure_layers(layers, o.iterations, job.order, session);
         },
         [&](const EnvironmentRecord* environment, const BenchRows& measured) {
             for (std::size_t i = 0; i < layers.size(); ++i) {

@@ -121,8 +121,8 @@ int run_step_table(const StepTable& table, StepOptions& o) {
     const std::optional<CsvFile> published = read_published(o, needed);
     return run_bench(
         o,
-        [&](RankSession& session) {
-            const auto samples = measure_steps(cases.variants, o.steps, o.job.order, session);
+        [&](const RankJob& job, RankSession& session) {
+            const auto samples = measure_steps(cases.variants, o.steps, job.order, session);
             return session.is_first() ? rows_of_samples(table, cases, samples) : BenchRows{};
         },
         [&](const EnvironmentRecord* environment, const BenchRows& measured) {

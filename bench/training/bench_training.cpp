@@ -345,7 +345,7 @@ int run_training(TrainingOptions& o) {
     read_scenario(o);
     const std::optional<CsvFile> published = read_published_runs(o);
     return run_bench(
-        o, [&](RankSession& session) { return train_on_ranks(o, session); },
+        o, [&](const RankJob&, RankSession& session) { return train_on_ranks(o, session); },
         [&](const EnvironmentRecord* environment, const BenchRows& measured) {
             print_training(o, environment, published,
                            environment == nullptr ? simulated_rows(o) : measured);

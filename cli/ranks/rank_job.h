@@ -80,6 +80,7 @@ struct RankJob {
     JobNetwork network = {};
     MeasuringOrder order = {};
     std::string document = {};  // for scenario_for_ranks(), as JSON; empty: they read none
+    std::string label = {};     // of one of several, for people: "ring on 2 ranks"
 };
 
 // The transport of its messages, as every record names it.
@@ -87,9 +88,9 @@ Transport transport_of(const RankJob& job);
 
 // --- the launcher's side ---
 
-// Variables by which our launcher names the file for rank 0's results, and the all-reduce to run.
+// Variables by which our launcher names the file for rank 0's results, and the number of the job.
 constexpr const char* output_variable = "BUCKETWISE_OUTPUT";
-constexpr const char* algorithm_variable = "BUCKETWISE_ALGORITHM";
+constexpr const char* job_variable = "BUCKETWISE_JOB";
 
 using Variables = std::vector<std::pair<std::string, std::string>>;
 
