@@ -27,7 +27,7 @@ namespace bucketwise {
 
 constexpr WholeNumbers bench_counts{1, 1'000'000};  // rounds, iterations, ranks
 
-// What all benches take; a bench adds its own fields, and binds those of these that it offers.
+// The fields of all benches. A bench adds its own, and binds those that it offers.
 struct BenchOptions {
     std::string file;         // the scenario
     ScenarioOptions changes;  // of the scenario; and --ranks

@@ -24,7 +24,8 @@ namespace bucketwise {
 BenchRow row_at(std::int64_t ranks, Bytes size, const std::string& algorithm, DType dtype);
 bool is_same_place(const BenchRow& one, const BenchRow& other);
 
-// Of a measured row; 0: it took no time. nccl-tests' bus bandwidth is bus_factor() of it.
+// The bytes of a measured row's message per second. The bus bandwidth of nccl-tests is bus_factor()
+// times as much. 0: it took no time.
 double gb_per_s_of(const BenchRow& row);
 
 constexpr double in_kib(std::int64_t bytes) {
@@ -33,7 +34,7 @@ constexpr double in_kib(std::int64_t bytes) {
 
 // --- published ---
 
-// Reads the rows of `backend` and `dtype` of a CSV file with the columns of --format csv, of which
+// Reads a CSV file with the columns of --format csv: its rows of `backend` and `dtype`. Columns
 // std_s, max_memory_kib, difference, backend and dtype may be missing, and tensor_elements may
 // stand for bytes. The cells are published_time_s and the like. Throws InputError that names the
 // line, and for a file without rows.
