@@ -78,10 +78,6 @@ OptionText published_row(BenchOptions& options) {
             options.published};
 }
 
-OptionText iterations_row(std::int64_t& iterations, const std::string& text, const char* standard) {
-    return {"iterations", text, {iterations, bench_counts, standard}};
-}
-
 std::vector<OptionText> change_rows(BenchOptions& options,
                                     std::initializer_list<std::string_view> names) {
     std::vector<OptionText> rows = scenario_rows(options.changes);
@@ -120,13 +116,15 @@ Scenario read_bench_scenario(BenchOptions& options, const std::function<void(Jso
 }
 
 std::optional<CsvFile> read_published(const BenchOptions& options,
-                                      const std::vector<std::string>& columns) {
+                                      const std::vector<std::string>& keys,
+                                      const std::vector<std::string>& numbers) {
     if (!options.published) {
         return std::nullopt;
     }
     check_can_be_read_again(*options.published);
     CsvFile file = CsvFile::read(*options.published);
-    file.require_columns(columns);
+    file.require_columns(keys);
+    file.require_columns(numbers);
     return file;
 }
 

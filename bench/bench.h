@@ -58,7 +58,6 @@ OptionText ranks_row(BenchOptions& options, const std::string& text);
 OptionText rounds_row(BenchOptions& options, const std::string& text);
 OptionText seed_row(BenchOptions& options,
                     const std::string& text = "of the order within each round");
-OptionText iterations_row(std::int64_t& iterations, const std::string& text, const char* standard);
 OptionText published_row(BenchOptions& options);
 // The rows that change a scenario in these ways.
 std::vector<OptionText> change_rows(BenchOptions& options,
@@ -76,7 +75,8 @@ Scenario read_bench_scenario(BenchOptions& options, const std::function<void(Jso
 
 // The published table, if one was named. Throws InputError where it lacks a column.
 std::optional<CsvFile> read_published(const BenchOptions& options,
-                                      const std::vector<std::string>& columns);
+                                      const std::vector<std::string>& keys,
+                                      const std::vector<std::string>& numbers);
 
 // --- rows ---
 

@@ -64,7 +64,7 @@ std::vector<OptionText> syncbn_rows(SyncBnOptions& o) {
          {o.passes, Choice{every<BatchNormPasses>}, "both"}},
         ranks_row(o, "default: the scenario's, or 2"),
         rounds_row(o, "how often to measure everything, after a round that warms up"),
-        iterations_row(o.iterations, "steps back to back in each round", "20"),
+        {"iterations", "steps back to back in each round", {o.iterations, bench_counts, "20"}},
         seed_row(o),
         published_row(o),
         format_row(o.format)};
@@ -252,9 +252,7 @@ int run_syncbn(SyncBnOptions& o) {
         refuse_typed(o, {"rounds", "iterations", "seed"}, "where nothing is measured");
     }
     const std::optional<Scenario> scenario = requested_scenario(o);
-    std::vector<std::string> needed = published_keys;
-    std::ranges::copy(published_numbers, std::back_inserter(needed));
-    const std::optional<CsvFile> published = read_published(o, needed);
+    const std::optional<CsvFile> published = read_published(o, published_keys, published_numbers);
     const std::vector<BatchNormLayer> layers = requested_layers(o, published);
     BenchReport report{
         .title = fmt::format("SyncBatchNorm layer, float32, {}{}", text_of_ranks(o.job.ranks),

@@ -114,11 +114,8 @@ int run_step_table(const StepTable& table, StepOptions& o) {
             o.job.backend->check_scenario(variant.scenario, o.file);
         }
     }
-    std::vector<std::string> needed = published_numbers(table);
-    for (const Column& key : table.keys) {
-        needed.push_back(key.key);
-    }
-    const std::optional<CsvFile> published = read_published(o, needed);
+    const std::optional<CsvFile> published =
+        read_published(o, transformed(table.keys, &Column::key), published_numbers(table));
     return run_bench(
         o,
         [&](const RankJob& job, RankSession& session) {

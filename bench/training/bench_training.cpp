@@ -326,9 +326,7 @@ BenchRows simulated_rows(const TrainingOptions& o) {
 
 // Throws InputError for a table without a row of ours.
 std::optional<CsvFile> read_published_runs(const TrainingOptions& o) {
-    std::vector<std::string> needed{"implementation", "rank"};
-    std::ranges::copy(published_numbers, std::back_inserter(needed));
-    std::optional<CsvFile> file = read_published(o, needed);
+    std::optional<CsvFile> file = read_published(o, {"implementation", "rank"}, published_numbers);
     BenchRows rows;
     for (const TrainingImplementation implementation : o.implementations) {
         rows.push_back({{"implementation", name_of(implementation)}, {"rank", 0}});
