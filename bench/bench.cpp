@@ -130,44 +130,6 @@ std::optional<CsvFile> read_published(const BenchOptions& options,
 
 // --- rows ---
 
-std::optional<double> number_in(const BenchRow& row, const std::string& name) {
-    const auto found = row.find(name);
-    return found != row.end() && found->is_number() ? std::optional(found->get<double>())
-                                                    : std::nullopt;
-}
-
-std::optional<double> error_in(const BenchRow& row, const std::string& name,
-                               const std::string& against) {
-    return error_of(number_in(row, name), number_in(row, against));
-}
-
-namespace {
-
-Cell cell_from(const Json& value) {
-    if (value.is_string()) {
-        return value.get<std::string>();
-    }
-    return value.is_number_integer() ? Cell(value.get<std::int64_t>()) : value.get<double>();
-}
-
-Cell cell_in(const BenchRow& row, const BenchColumn& column) {
-    const std::string& name = column.of.empty() ? column.column.key : column.of;
-    if (column.show == Show::error) {
-        return cell_of(error_in(row, name, column.against), column.factor);
-    }
-    if (column.show == Show::ratio) {
-        const auto part = number_in(row, name);
-        const auto whole = number_in(row, column.against);
-        return part && whole ? Cell(*part / *whole) : Cell();
-    }
-    if (column.factor != 1) {
-        return cell_of(number_in(row, name), column.factor);
-    }
-    return row.contains(name) ? cell_from(row[name]) : Cell();
-}
-
-}  // namespace
-
 bool add_published(const CsvFile& file, const std::vector<std::string>& keys,
                    const std::vector<std::string>& numbers, BenchRow& row,
                    std::vector<Json> names) {
@@ -175,9 +137,9 @@ bool add_published(const CsvFile& file, const std::vector<std::string>& keys,
         names = {row.at(keys.front())};
     }
     for (const Json& name : names) {
-        TableKeys where{{keys.front(), cell_from(name)}};
+        TableKeys where{{keys.front(), name}};
         for (std::size_t i = 1; i < keys.size(); ++i) {
-            where.emplace_back(keys[i], cell_from(row.at(keys[i])));
+            where.emplace_back(keys[i], row.at(keys[i]));
         }
         if (const auto found = find_row(file, where)) {
             row["published_" + keys.front()] = name;
@@ -192,25 +154,9 @@ bool add_published(const CsvFile& file, const std::vector<std::string>& keys,
 
 // --- the table ---
 
-BenchColumn error_column(Column column, std::string of, std::string against) {
-    return {.column = std::move(column),
-            .of = std::move(of),
-            .factor = 100,
-            .show = Show::error,
-            .against = std::move(against)};
-}
-
 void print_report(const BenchOptions& options, const EnvironmentRecord* environment,
                   const BenchReport& report) {
-    ResultTable table =
-        table_of(transformed(report.columns,
-                             [](const BenchColumn& column) {
-                                 return ColumnOf<BenchRow>{
-                                     column.column,
-                                     [column](const BenchRow& row) { return cell_in(row, column); },
-                                     column.always};
-                             }),
-                 report.rows);
+    ResultTable table = table_of(report.columns, report.rows);
     table.title = report.title;
     table.notes = report.notes;
     Json head = report.head;

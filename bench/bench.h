@@ -80,13 +80,8 @@ std::optional<CsvFile> read_published(const BenchOptions& options,
 
 // --- rows ---
 
-// An object of cells by name; a name that is missing is an empty cell.
-using BenchRow = Json;
+using BenchRow = NamedRow;
 using BenchRows = std::vector<BenchRow>;
-
-std::optional<double> number_in(const BenchRow& row, const std::string& name);
-std::optional<double> error_in(const BenchRow& row, const std::string& name,
-                               const std::string& against);
 
 // Adds the `numbers` of the first published row whose `keys` are the row's, each as
 // "published_NUMBER". The first key, as "published_KEY", is the first of `names` with such a row.
@@ -97,28 +92,10 @@ bool add_published(const CsvFile& file, const std::vector<std::string>& keys,
 
 // --- the table ---
 
-enum class Show : std::uint8_t {
-    number,  // the cell itself
-    error,   // how much too large it is against another one, as a share
-    ratio    // its share of another one
-};
-
-struct BenchColumn {
-    Column column;
-    std::string of = {};  // the cell's name; empty: the column's key
-    double factor = 1;
-    Show show = Show::number;
-    std::string against = {};
-    bool always = true;  // else left out where all its cells are empty
-};
-
-// An error in percent.
-BenchColumn error_column(Column column, std::string of, std::string against);
-
 struct BenchReport {
     std::string title;
     std::string simulated = {};  // the simulated machine; empty: nothing to say
-    std::vector<BenchColumn> columns;
+    std::vector<NamedColumn> columns;
     BenchRows rows = {};
     std::vector<std::string> notes = {};
     Json head = Json::object();  // of the JSON, beside those of all benches

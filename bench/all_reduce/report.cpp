@@ -73,13 +73,13 @@ void add_library(BenchRows& rows) {
 
 // --- columns -------------------------------------------------------------------------------------
 
-BenchColumn share_column(std::string key, const char* of, const char* against) {
-    BenchColumn share = error_column({std::move(key), ""}, of, against);
+NamedColumn share_column(std::string key, const char* of, const char* against) {
+    NamedColumn share = error_column({std::move(key), ""}, of, against);
     share.factor = 1;
     return share;
 }
 
-std::vector<BenchColumn> text_columns() {
+std::vector<NamedColumn> text_columns() {
     constexpr double mib = 1.0 / 1024;
     constexpr double us = 1e6;
     return {
@@ -113,14 +113,14 @@ std::vector<BenchColumn> text_columns() {
 
 // Readers of the CSV count on these columns alone where nothing is compared. Errors are shares:
 // 0.01 is 1 % too much.
-std::vector<BenchColumn> data_columns(bool compared) {
-    std::vector<BenchColumn> columns;
+std::vector<NamedColumn> data_columns(bool compared) {
+    std::vector<NamedColumn> columns;
     for (const char* key :
          {"world_size", "tensor_elements", "bytes", "dtype", "algorithm", "time_s", "std_s",
           "min_s", "max_s", "max_memory_kib", "difference", "backend"}) {
         columns.push_back({{key, ""}});
     }
-    const std::vector<BenchColumn> more{
+    const std::vector<NamedColumn> more{
         {{"added_memory_kib", ""}},
         {{"simulated_time_s", ""}},
         share_column("simulated_time_error", "simulated_time_s", "time_s"),

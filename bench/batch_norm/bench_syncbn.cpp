@@ -162,14 +162,14 @@ std::optional<Scenario> requested_scenario(SyncBnOptions& o) {
 
 // --- the table -----------------------------------------------------------------------------------
 
-std::vector<BenchColumn> columns_of(bool measures, bool simulates, bool has_published) {
+std::vector<NamedColumn> columns_of(bool measures, bool simulates, bool has_published) {
     constexpr int digits = -4;  // of a time
-    std::vector<BenchColumn> columns{{{"implementation", "implementation"}},
+    std::vector<NamedColumn> columns{{{"implementation", "implementation"}},
                                      {{"batch_size", "batch"}},
                                      {{"hidden_dim", "width"}},
                                      {{"median_s", "median\ns", digits}},
                                      {{"max_memory_bytes", "memory\nbytes"}}};
-    const auto add = [&](bool wanted, const std::vector<BenchColumn>& more) {
+    const auto add = [&](bool wanted, const std::vector<NamedColumn>& more) {
         columns.insert(columns.end(), more.begin(), wanted ? more.end() : more.begin());
     };
     add(measures,

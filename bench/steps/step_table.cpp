@@ -92,9 +92,9 @@ BenchRows rows_of(const StepTable& table, const std::vector<StepPlace>& places,
     return rows;
 }
 
-std::vector<BenchColumn> columns_of(const StepTable& table) {
-    std::vector<BenchColumn> columns =
-        transformed(table.keys, [](const Column& key) { return BenchColumn{key}; });
+std::vector<NamedColumn> columns_of(const StepTable& table) {
+    std::vector<NamedColumn> columns =
+        transformed(table.keys, [](const Column& key) { return NamedColumn{key}; });
     columns.push_back({{"source", "source"}});
     for (const StepColumn& column : table.columns) {
         columns.push_back(column.shown);

@@ -41,7 +41,7 @@ using StepNumber = std::function<double(const StepSamples& samples, const StepPl
 // cell: "actual KEY" (in a simulated row the measured number, else the published one) and
 // "base KEY" (the base's).
 struct StepColumn {
-    BenchColumn shown;
+    NamedColumn shown;
     StepNumber number = {};
     bool is_published = false;  // by the column's own key
 };

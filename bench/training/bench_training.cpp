@@ -184,8 +184,8 @@ void read_scenario(TrainingOptions& o) {
 
 const std::vector<std::string> published_numbers{"time_s", "max_memory_bytes", "loss", "accuracy"};
 
-std::vector<BenchColumn> columns_of(bool has_published) {
-    std::vector<BenchColumn> columns{
+std::vector<NamedColumn> columns_of(bool has_published) {
+    std::vector<NamedColumn> columns{
         {{"implementation", "implementation"}},
         {{"strategy", "strategy"}},
         {{"rank", "rank"}},
