@@ -1,106 +1,119 @@
-// The driver of all benches: their shared options, their real ranks, and one printer of rows.
-// A bench is a function that fills rows, and a list of columns, which is data.
+// The driver of all benches. A bench is a published table: rows, each published, measured on real
+// ranks, and simulated. It binds its options, fills rows, and lists its columns as data.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
+#include <functional>
 #include <initializer_list>
-#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include <boost/program_options.hpp>
+#include <nlohmann/json.hpp>
 
-#include "cli/ranks/rank_bench.h"
+#include "cli/ranks/backends.h"
+#include "cli/ranks/rank_job.h"
 #include "cli/shell/command_help.h"
 #include "cli/shell/exit_codes.h"
 #include "cli/shell/option_values.h"
 #include "cli/shell/result_table.h"
-#include "hw/backend/backend.h"
+#include "cli/shell/scenario_document.h"
+#include "sim/scenario/scenario.h"
 
 namespace bucketwise {
 
 // --- options ---
 
+constexpr WholeNumbers bench_counts{1, 1'000'000};  // rounds, iterations, ranks
+
+// The fields of all benches. A bench adds its own, and binds those that it offers.
 struct BenchOptions {
-    std::vector<std::string> command;  // as typed, for the record
+    std::string file;         // the scenario
+    ScenarioOptions changes;  // of the scenario; and --ranks
     bool simulates = false;
-    const Backend* backend = nullptr;  // null: nothing is measured
-    BackendRequest request;
-    JobNetwork network;
-    std::int64_t rounds = 0;
+    bool measures_beside = true;  // --simulate with --backend does both
+    BackendOptions backend;
+    NetworkOptions network;
+    std::int64_t rounds = 1;
     std::uint64_t seed = 0;
-    std::string document;  // the scenario, as in RankJob
+    std::optional<std::string> published;
+    TableFormat format = TableFormat::text;
+
+    // Found by the driver.
+    const CommandLine* line = nullptr;
+    std::string name;                      // "bench syncbn"
+    std::optional<RankIdentity> identity;  // of this process, if a launcher started it
+    bool measures = false;
+    RankJob job;
 };
 
-// How long a rank waits for others where --deadline is left out, and its help text.
-constexpr std::chrono::milliseconds standard_deadline{60'000};
-inline const std::string deadline_text =
-    "seconds that a rank may be silent, or a collective take, before the run fails; default: 60";
+// A bench as a command, with `own` rows, then those of real ranks. `arguments`: as --help shows
+// them, " SCENARIO"; empty: there are none. `run` finds all fields filled.
+CommandHelp bench_command(const char* name, const char* arguments, BenchOptions& options,
+                          std::vector<OptionText> own, std::string_view text,
+                          const std::function<int()>& run, const std::string& more_deadline = "");
 
-// --- the commands ---
+OptionText ranks_row(BenchOptions& options, const std::string& text);
+OptionText rounds_row(BenchOptions& options, const std::string& text);
+OptionText seed_row(BenchOptions& options,
+                    const std::string& text = "of the order within each round");
+OptionText published_row(BenchOptions& options);
+// The rows that change a scenario in these ways.
+std::vector<OptionText> change_rows(BenchOptions& options,
+                                    std::initializer_list<std::string_view> names);
 
-// A bench's own options, those that `add` adds, and those that all benches take.
-boost::program_options::options_description bench_options(
-    const std::vector<OptionText>& own,
-    void (*add)(boost::program_options::options_description& options) = nullptr,
-    const std::string& deadline = deadline_text);
+// Throws UsageError where one of them was typed, which has no effect `where`.
+void refuse_typed(const BenchOptions& options, std::initializer_list<const char*> typed,
+                  const char* where);
 
-// Reads the shared options of bench `name`. Real ranks are measured unless --simulate stands
-// without
-// --backend, or `may_measure` is false; then network options and `measuring` ones are refused.
-// Throws InputError and UsageError.
-void read_bench(std::string_view name, const CommandLine& line,
-                const std::optional<RankIdentity>& identity,
-                std::initializer_list<const char*> measuring, BenchOptions& options,
-                bool may_measure = true);
+// --- what a bench reads ---
 
-RankJob job_of(const BenchOptions& options, std::int64_t ranks);
+// The scenario, changed as options and `change` say, for the ranks that run. The job has it, too.
+// Throws InputError.
+Scenario read_bench_scenario(BenchOptions& options, const std::function<void(Json&)>& change = {});
 
-// Prints what `measure` returns on rank 0, or, where nothing is measured, empty values at once.
-template <typename Values, typename Measure, typename Print>
-int run_bench(const BenchOptions& options, std::int64_t ranks,
-              const std::optional<RankIdentity>& identity, const Measure& measure,
-              const Print& print) {
-    if (options.backend != nullptr) {
-        return run_rank_bench<Values>(job_of(options, ranks), identity, measure, print);
-    }
-    if (!identity || identity->rank == 0) {
-        print(EnvironmentRecord{}, Values{});
-    }
-    return exit_done;
-}
+// The published table, if one was named. Throws InputError where it lacks a column.
+std::optional<CsvFile> read_published(const BenchOptions& options,
+                                      const std::vector<std::string>& keys,
+                                      const std::vector<std::string>& numbers);
 
-// --- the printer ---
+// --- rows ---
 
-// Cells by name; a name that is missing is an empty cell.
-using BenchRow = std::map<std::string, Cell>;
+using BenchRow = NamedRow;
+using BenchRows = std::vector<BenchRow>;
 
-enum class Show : std::uint8_t {
-    number,  // the cell itself
-    error,   // how much too large it is against another one, as a share
-    ratio    // its share of another one
+// Adds the `numbers` of the first published row whose `keys` are the row's, each as
+// "published_NUMBER". The first key, as "published_KEY", is the first of `names` with such a row.
+// Empty `names`: the row's own. Returns whether there is one. Throws InputError.
+bool add_published(const CsvFile& file, const std::vector<std::string>& keys,
+                   const std::vector<std::string>& numbers, BenchRow& row,
+                   std::vector<Json> names = {});
+
+// --- the table ---
+
+struct BenchReport {
+    std::string title;
+    std::string simulated = {};  // the simulated machine; empty: nothing to say
+    std::vector<NamedColumn> columns;
+    BenchRows rows = {};
+    std::vector<std::string> notes = {};
+    Json head = Json::object();  // of the JSON, beside those of all benches
 };
 
-struct BenchColumn {
-    Column column;
-    std::string of = {};  // the cell's name; empty: the column's key
-    double factor = 1;
-    Show show = Show::number;
-    std::string against = {};
-    bool always = true;  // else left out where all its cells are empty
-};
+// Prints it; `environment`: of the ranks that measured, if any did.
+void print_report(const BenchOptions& options, const EnvironmentRecord* environment,
+                  const BenchReport& report);
 
-// An error in percent.
-BenchColumn error_column(Column column, std::string of, std::string against);
+// --- running ---
 
-std::optional<double> number_in(const BenchRow& row, const std::string& name);
-std::optional<double> error_in(const BenchRow& row, const std::string& name,
-                               const std::string& against);
-
-ResultTable table_of(const std::vector<BenchColumn>& columns, const std::vector<BenchRow>& rows);
+// Prints rank 0's rows of `measure`, or, where nothing is measured, none at once. No `jobs`: the
+// options' own is the only one. Returns the exit code.
+int run_bench(const BenchOptions& options,
+              const std::function<BenchRows(const RankJob& job, RankSession& session)>& measure,
+              const std::function<void(const EnvironmentRecord* environment,
+                                       const BenchRows& measured)>& print,
+              const std::vector<RankJob>& jobs = {});
 
 // "1 rank", "2 ranks"
 std::string text_of_ranks(std::int64_t ranks);

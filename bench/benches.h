@@ -8,15 +8,6 @@ namespace bucketwise {
 // `bucketwise bench`: empty where the build leaves the published systems out.
 extern const CommandGroup bench_group;
 
-int run_bench_allreduce(const CommandLine& line);
-int run_bench_allgather(const CommandLine& line);
-int run_bench_reducescatter(const CommandLine& line);
-int run_bench_bucketed(const CommandLine& line);
-int run_bench_compare_ddp(const CommandLine& line);
-int run_bench_ddp_strategies(const CommandLine& line);
-int run_bench_training(const CommandLine& line);
-int run_bench_syncbn(const CommandLine& line);
-
 CommandHelp bench_allreduce_help();
 CommandHelp bench_allgather_help();
 CommandHelp bench_reducescatter_help();

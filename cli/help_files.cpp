@@ -148,18 +148,12 @@ CommandHelp completion_help() {
 }
 
 CommandHelp man_help() {
-    const auto word = std::make_shared<std::string>();
     return {.usage = {"bucketwise man"},
             .options = options_of({}),
             .text = man_text,
             .arguments = {.files = false},
-            .positional = {.value = *word},
-            .run = [word](const CommandLine&) {
-                if (!word->empty()) {
-                    throw UsageError{fmt::format("man: expected no arguments, got \"{}\"", *word)};
-                }
-                return print_manual();
-            }};
+            .positional = {.most = 0},
+            .run = [](const CommandLine&) { return print_manual(); }};
 }
 
 }  // namespace bucketwise

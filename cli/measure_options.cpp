@@ -78,25 +78,6 @@ std::vector<OptionText> measuring_rows(MeasureRequest& o, const char* output_tex
 
 // --- ranks ---
 
-void apply_ranks(const MeasureRequest& request, const std::optional<RankIdentity>& identity,
-                 Json& document) {
-    const auto ranks = requested_ranks(request.scenario.ranks, identity, most_ranks_here);
-    if (!ranks) {
-        return;
-    }
-    const bool foreign = identity && !is_own_rank(identity);
-    set_ranks(document, *ranks, foreign ? identity->local_ranks : *ranks, "--ranks");
-}
-
-void check_local_ranks(const Scenario& scenario, const std::string& file) {
-    if (scenario.group.ranks > most_ranks_here) {
-        throw InputError(
-            file, "/cluster/ranks",
-            fmt::format("at most {} ranks on one machine (--ranks says how many)", most_ranks_here),
-            std::to_string(scenario.group.ranks));
-    }
-}
-
 // --- what to measure ---
 
 // A range of caps for every plan, from a 256th of all gradients to one bucket for all.
@@ -444,7 +425,6 @@ MeasureOptions measure_options(const MeasureRequest& request, const CommandLine&
     job.backend->check(job.request);
     Json document = scenario_for_ranks(request.scenario, identity, file);
     inline_link(document, file, read_text_file);
-    apply_ranks(request, identity, document);
     job.document = document.dump();
 
     options.time_limit = time_limit_of(request, measurements.has_value());

@@ -1,26 +1,19 @@
-#include "bench/all_reduce/simulation.h"
-
 #include <algorithm>
 #include <array>
 #include <string_view>
 
 #include <fmt/format.h>
 
-#include "cli/ranks/rank_job.h"
+#include "bench/all_reduce/all_reduce.h"
 #include "cli/shell/files.h"
-#include "cli/shell/option_values.h"
-#include "cli/shell/scenario_document.h"
 #include "cli/shell/size.h"
 #include "hw/gloo/predicted_all_reduce.h"
 #include "hw/rank/communicator.h"
 #include "sim/base/error.h"
-#include "sim/base/invariant.h"
 #include "sim/base/json.h"
 #include "sim/base/json_input.h"
-#include "sim/engine/engine.h"
 #include "sim/link/collective.h"
 #include "sim/link/link_input.h"
-#include "sim/program/program.h"
 
 namespace bucketwise {
 namespace {
@@ -50,38 +43,25 @@ LinkParameters read_link_file(const std::string& path) {
     return link;
 }
 
-// The engine's time of one collective, issued in no time, and waited for.
-Duration simulated_time(CollectiveKind kind, const LinkParameters& link, std::int64_t ranks,
-                        Bytes size) {
-    Program program;
-    for (const InstructionKind instruction : {InstructionKind::launch, InstructionKind::wait}) {
-        program.instructions.push_back({.kind = instruction, .phase = Phase::backward});
-    }
-    program.collectives = {
-        {.kind = kind, .bytes = size, .time = collective_time(kind, size, {ranks, ranks}, link)}};
-    const Duration time = simulate_times(program).step();
-    invariant(time == program.collectives.front().time,
-              "a collective with nothing beside it takes the time it takes alone");
-    return time;
-}
-
-void add_memory_and_rounding(SimulatedAllReduce& simulated, const SimulationRequest& request,
-                             const AllReducePlace& place, DType dtype) {
-    const std::int64_t elements = place.size.count / element_size(dtype).count;
+void add_memory_and_rounding(const SimulationRequest& request, DType dtype, BenchRow& row) {
+    const std::int64_t ranks = row["world_size"];
+    const std::int64_t elements = row["tensor_elements"];
     for (const AllReduceImplementation implementation : every<AllReduceImplementation>) {
-        if (name_of(implementation) != place.algorithm) {
+        if (row["algorithm"] != name_of(implementation)) {
             continue;
         }
-        simulated.added_memory_bytes =
-            place.size.count +
-            all_reduce_scratch(implementation, elements, dtype, place.ranks).count;
-        if (request.process_memory) {
-            simulated.peak_memory_bytes =
-                request.process_memory->count + *simulated.added_memory_bytes;
+        const double added_kib =
+            in_kib(row["bytes"].get<std::int64_t>() +
+                   all_reduce_scratch(implementation, elements, dtype, ranks).count);
+        row["simulated_added_memory_kib"] = added_kib;
+        if (const auto before = number_in(row, "memory_before_kib")) {
+            row["simulated_memory_kib"] = *before + added_kib;
+        } else if (request.process_memory) {
+            row["simulated_memory_kib"] = in_kib(request.process_memory->count) + added_kib;
         }
-        if (elements <= most_terms / place.ranks) {
-            simulated.largest_difference =
-                all_reduce_difference(implementation, elements, dtype, place.ranks);
+        if (elements <= most_terms / ranks) {
+            row["simulated_difference"] =
+                all_reduce_difference(implementation, elements, dtype, ranks);
         }
     }
 }
@@ -146,19 +126,19 @@ std::vector<SimulatedAlgorithm> read_simulated_algorithms(
     return simulated;
 }
 
-std::optional<SimulatedAllReduce> simulate_all_reduce(const SimulationRequest& request,
-                                                      const AllReducePlace& place, DType dtype) {
-    const SimulatedAlgorithm* const algorithm = find(request, place.algorithm);
+void add_simulated(const SimulationRequest& request, DType dtype, BenchRow& row) {
+    const SimulatedAlgorithm* const algorithm =
+        find(request, row["algorithm"].get_ref<const std::string&>());
     if (algorithm == nullptr) {
-        return std::nullopt;
+        return;
     }
-    SimulatedAllReduce simulated;
-    simulated.time_us =
-        to_us(simulated_time(request.kind, algorithm->link, place.ranks, place.size));
+    const std::int64_t ranks = row["world_size"];
+    const Bytes size{row["bytes"].get<std::int64_t>()};
+    row["simulated_time_s"] =
+        to_us(collective_time(request.kind, size, {ranks, ranks}, algorithm->link)) * 1e-6;
     if (algorithm->over_gloo && request.kind == CollectiveKind::all_reduce) {
-        add_memory_and_rounding(simulated, request, place, dtype);
+        add_memory_and_rounding(request, dtype, row);
     }
-    return simulated;
 }
 
 std::vector<std::string> crossovers(const SimulationRequest& request,

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <functional>
+#include <iterator>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "hw/batch_norm/sync_batch_norm.h"
+#include "sim/base/statistics.h"
 
 namespace bucketwise {
 namespace {
@@ -86,9 +87,8 @@ void check_normalised(const std::vector<std::vector<double>>& sums_by_rank,
 
 }  // namespace
 
-std::vector<MeasuredLayer> measure_layers(const std::vector<BatchNormLayer>& layers,
-                                          std::int64_t iterations, const MeasuringOrder& order,
-                                          RankSession& session) {
+BenchRows measure_layers(const std::vector<BatchNormLayer>& layers, std::int64_t iterations,
+                         const MeasuringOrder& order, RankSession& session) {
     const int rank = session.control().rank();
     const std::unique_ptr<BatchNormDevice> device = session.connection().batch_norm();
     const auto made = [&](const BatchNormLayer& layer, const BatchNormValues& values) {
@@ -97,7 +97,6 @@ std::vector<MeasuredLayer> measure_layers(const std::vector<BatchNormLayer>& lay
     const auto label_of = [](const BatchNormLayer& layer) {
         return fmt::format("{} {} x {}", name_of(layer.system), layer.rows, layer.channels);
     };
-    std::vector<MeasuredLayer> all(layers.size());
     session.expect((order.rounds + 1) * std::ssize(layers));
     for (const BatchNormLayer& layer : layers) {  // which also warms up
         session.show("checking: " + label_of(layer));
@@ -105,24 +104,31 @@ std::vector<MeasuredLayer> measure_layers(const std::vector<BatchNormLayer>& lay
         check_normalised(session.gather(sums_of(values, made(layer, values).run())), layer);
         session.item_done();
     }
+    std::vector<std::vector<double>> samples_us(layers.size());
+    std::vector<double> peaks(layers.size());
     const auto measure = [&](std::int64_t /*round*/, std::size_t item) {
         SyncBatchNorm layer = made(layers[item], values_of(layers[item], rank));
         // The first step allocates the memory that the others use, and does not count.
         std::vector<Duration> times = layer.repeat(iterations + 1, [&] { session.show_again(); });
         times.erase(times.begin());
-        const std::vector<double> us = session.slowest_us(times);
-        const std::vector<double> peak =
-            session.greatest(std::array{static_cast<double>(layer.peak_bytes())});
-        if (session.is_first()) {
-            MeasuredLayer& measured = all[item];
-            measured.samples_us.insert(measured.samples_us.end(), us.begin(), us.end());
-            measured.peak_memory_bytes =
-                std::max(measured.peak_memory_bytes, static_cast<std::int64_t>(peak.front()));
+        std::ranges::copy(session.slowest_us(times), std::back_inserter(samples_us[item]));
+        for (const double peak :
+             session.greatest(std::array{static_cast<double>(layer.peak_bytes())})) {
+            peaks[item] = std::max(peaks[item], peak);
         }
     };
     session.take_rounds(
         order, layers.size(), [&](std::size_t item) { return label_of(layers[item]); }, measure);
-    return all;
+    BenchRows rows;
+    for (std::size_t i = 0; session.is_first() && i < layers.size(); ++i) {
+        const std::vector<double>& us = samples_us[i];
+        rows.push_back({{"samples", us.size()},
+                        {"median_s", median(us) * 1e-6},
+                        {"p10_s", quantile(us, 0.1) * 1e-6},
+                        {"p90_s", quantile(us, 0.9) * 1e-6},
+                        {"max_memory_bytes", static_cast<std::int64_t>(peaks[i])}});
+    }
+    return rows;
 }
 
 }  // namespace bucketwise

@@ -4,23 +4,15 @@
 #include <cstdint>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
-#include "hw/measure/rank_session.h"
+#include "bench/bench.h"
 #include "sim/workload/batch_norm_layer.h"
 
 namespace bucketwise {
 
-struct MeasuredLayer {
-    std::vector<double> samples_us;      // of the slowest rank, one per step
-    std::int64_t peak_memory_bytes = 0;  // of the rank with most
-};
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(MeasuredLayer, samples_us, peak_memory_bytes)
-
-// Collective. Checks each layer once, then measures `iterations` steps of it in every round. The
-// result, in the layers' order, is rank 0's. Throws std::runtime_error for a wrong result.
-std::vector<MeasuredLayer> measure_layers(const std::vector<BatchNormLayer>& layers,
-                                          std::int64_t iterations, const MeasuringOrder& order,
-                                          RankSession& session);
+// Collective. Checks each layer once, then measures `iterations` steps of it in every round. On
+// rank 0, a row for each layer: times of the slowest rank, memory of the rank with most. Throws
+// std::runtime_error for a wrong result.
+BenchRows measure_layers(const std::vector<BatchNormLayer>& layers, std::int64_t iterations,
+                         const MeasuringOrder& order, RankSession& session);
 
 }  // namespace bucketwise

@@ -1,6 +1,8 @@
 // bucketwise bench ddp-strategies, bucketed and compare-ddp: the tables of Stanford CS336's second
 // assignment, and of PyTorch's benchmarks/distributed/ddp/compare.
+#include <algorithm>
 #include <array>
+#include <cmath>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -13,11 +15,51 @@
 #include "cli/shell/size.h"
 #include "sim/base/error.h"
 #include "sim/base/statistics.h"
+#include "sim/base/transformed.h"
 
 namespace bucketwise {
 namespace {
 
-namespace po = boost::program_options;
+// A statistic of one number of every sample, in seconds; published, too, unless it is only ours.
+template <typename Number>
+StepColumn seconds(Column column, double (*statistic)(const std::vector<double>&),
+                   Number StepSample::*number, bool is_published = true) {
+    return {{std::move(column)},
+            [=](const StepSamples& samples, const StepPlace&) {
+                return statistic(transformed(samples, number)) / 1e6;
+            },
+            is_published};
+}
+
+StepColumn ratio(Column column, std::string of, std::string against) {
+    return {{.column = std::move(column),
+             .of = std::move(of),
+             .show = Show::ratio,
+             .against = std::move(against)}};
+}
+
+// Against the measured or published number, and against the base's, in percent.
+StepColumn actual_error(Column column, const std::string& of) {
+    return {error_column(std::move(column), of, "actual " + of)};
+}
+StepColumn base_delta(Column column, const std::string& of) {
+    return {error_column(std::move(column), of, "base " + of)};
+}
+
+// The absolute errors, in percent, of rows whose cells are as `where` says.
+std::vector<double> absolute_errors(const BenchRows& rows, const std::string& key,
+                                    const Json& where = Json::object()) {
+    std::vector<double> errors;
+    for (const BenchRow& row : rows) {
+        const auto error = error_in(row, key, "actual " + key);
+        if (error && std::ranges::all_of(where.items(), [&](const auto& cell) {
+                return row[cell.key()] == cell.value();
+            })) {
+            errors.push_back(std::abs(100 * *error));
+        }
+    }
+    return errors;
+}
 
 // --- ddp-strategies: synchronising naively, flat or overlapped -----------------------------------
 
@@ -33,45 +75,42 @@ would see: from the end of backward on the device until every gradient is reduce
 the collectives, hidden or not.
 )";
 
-StepCases strategy_cases(const po::variables_map& values, const Scenario& scenario,
-                         const std::string& /*file*/) {
+StepCases strategy_cases(const StepOptions& o, const Scenario& scenario) {
     StepCases cases;
-    for (const std::string& name : list_value(values, "strategies")) {
-        StepVariant variant{.label = name, .scenario = scenario};
-        variant.scenario.sync.strategy = choice_named(name, every<Strategy>, "--strategies");
+    for (const Strategy strategy : o.strategies) {
+        StepVariant variant{.label = std::string(name_of(strategy)), .scenario = scenario};
+        variant.scenario.sync.strategy = strategy;
         variant.cap = cap_of(variant.scenario.sync);
-        cases.places.push_back({.variant = cases.variants.size(),
-                                .keys = {std::string(name_of(variant.scenario.sync.strategy))}});
+        cases.places.push_back({.variant = cases.variants.size(), .keys = {variant.label}});
         cases.variants.push_back(std::move(variant));
     }
     return cases;
 }
 
 StepTable strategy_table() {
-    return {.name = "ddp-strategies",
-            .explanation = strategies_explanation,
-            .options = {{"strategies", "strategies to compare, by their names in scenarios",
-                         "naive,flat,overlap,bucketed"}},
-            .cases = strategy_cases,
-            .keys = {{"strategy", "strategy"}},
-            .columns =
-                {{{{"step_s", "step\ns", 6}}, seconds(mean, &StepSample::step_us), true},
-                 {{{"std_step_s", "std\ns", 6}},
-                  seconds(standard_deviation, &StepSample::step_us),
-                  true},
-                 {{{"sync_s", "sync\ns", 6}}, seconds(mean, &StepSample::finishing_host_us), true},
-                 {{{"std_sync_s", "std\ns", 6}},
-                  seconds(standard_deviation, &StepSample::finishing_host_us),
-                  true},
-                 {{.column = {"fraction_sync", "sync\nof step", 4},
-                   .of = "sync_s",
-                   .show = Show::ratio,
-                   .against = "step_s"}},
-                 {{{"exposed_s", "exposed\ns", 6}}, seconds(mean, &StepSample::finishing_us)},
-                 {{{"wire_s", "wire\ns", 6}}, seconds(mean, &StepSample::wire_us)},
-                 actual_error({"step_error_percent", "step\nerror %", 2}, "step_s"),
-                 actual_error({"sync_error_percent", "sync\nerror %", 1}, "sync_s")},
-            .values = {{"strategies", some_of(every<Strategy>)}}};
+    constexpr int digits = 6;
+    return {
+        .name = "ddp-strategies",
+        .text = strategies_explanation,
+        .options = [](StepOptions& o) -> std::vector<OptionText> {
+            return {{"strategies",
+                     "strategies to compare, by their names in scenarios",
+                     {o.strategies, ListOf{Choice{every<Strategy>}}, "naive,flat,overlap,bucketed"},
+                     some_of(every<Strategy>)}};
+        },
+        .cases = strategy_cases,
+        .keys = {{"strategy", "strategy"}},
+        .columns = {
+            seconds({"step_s", "step\ns", digits}, mean, &StepSample::step_us),
+            seconds({"std_step_s", "std\ns", digits}, standard_deviation, &StepSample::step_us),
+            seconds({"sync_s", "sync\ns", digits}, mean, &StepSample::finishing_host_us),
+            seconds({"std_sync_s", "std\ns", digits}, standard_deviation,
+                    &StepSample::finishing_host_us),
+            ratio({"fraction_sync", "sync\nof step", 4}, "sync_s", "step_s"),
+            seconds({"exposed_s", "exposed\ns", digits}, mean, &StepSample::finishing_us, false),
+            seconds({"wire_s", "wire\ns", digits}, mean, &StepSample::wire_us, false),
+            actual_error({"step_error_percent", "step\nerror %", 2}, "step_s"),
+            actual_error({"sync_error_percent", "sync\nerror %", 1}, "sync_s")}};
 }
 
 // --- bucketed: bucket sizes by sequence lengths by batch sizes -----------------------------------
@@ -105,22 +144,16 @@ double size_in_mb(Bytes cap) {
     return cap.count % bytes_per_mib == 0 ? to_mib(cap) : static_cast<double>(cap.count) / 1e6;
 }
 
-StepCases bucketed_cases(const po::variables_map& values, const Scenario& scenario,
-                         const std::string& file) {
-    const ModelInput own = checked_input(scenario, file);
-    const auto caps = parse_sizes(text_value(values, "bucket-cap"), "--bucket-cap");
-    if (own.sequence_length == 0 && values.count("sequence-lengths") != 0) {
+StepCases bucketed_cases(const StepOptions& o, const Scenario& scenario) {
+    const ModelInput own = checked_input(scenario, o.file);
+    if (own.sequence_length == 0 && o.sequence_lengths) {
         throw InputError("--sequence-lengths", "", "a model of sequences", "one of images");
     }
-    const auto numbers = [&](const char* option, std::int64_t standard) {
-        return values.count(option) == 0
-                   ? std::vector{standard}
-                   : whole_numbers(values, option, {1, std::int64_t{1} << 20U});
-    };
     StepCases cases;
-    for (const std::int64_t batch : numbers("batches", own.batch)) {
-        for (const std::int64_t length : numbers("sequence-lengths", own.sequence_length)) {
-            for (const Bytes cap : caps) {
+    for (const std::int64_t batch : o.batches.value_or(std::vector{own.batch})) {
+        for (const std::int64_t length :
+             o.sequence_lengths.value_or(std::vector{own.sequence_length})) {
+            for (const Bytes cap : o.caps) {
                 StepVariant variant{
                     .label = fmt::format("{}, batch {}, length {}", text_of(cap), batch, length),
                     .scenario = scenario,
@@ -139,7 +172,7 @@ StepCases bucketed_cases(const po::variables_map& values, const Scenario& scenar
     return cases;
 }
 
-std::vector<std::string> bucketed_notes(const std::vector<BenchRow>& rows) {
+std::vector<std::string> bucketed_notes(const BenchRows& rows) {
     const std::vector<double> errors = absolute_errors(rows, "train_s");
     if (errors.empty()) {
         return {};
@@ -148,28 +181,31 @@ std::vector<std::string> bucketed_notes(const std::vector<BenchRow>& rows) {
         fmt::format("mean absolute error of the simulated train times: {:.2f} %", mean(errors))};
 }
 
+constexpr ListOf counts{WholeNumbers{1, std::int64_t{1} << 20U}};
+
 StepTable bucketed_table() {
     return {
         .name = "bucketed",
-        .explanation = bucketed_explanation,
-        .options = {{"bucket-cap", "bucket sizes", "1MiB,10MiB,100MiB,1000MiB"},
-                    {"sequence-lengths",
-                     "tokens per sequence, such as 128,256,512; default: the scenario's"},
-                    {"batches", "sequences or images per rank; default: the scenario's"}},
+        .text = bucketed_explanation,
+        .options = [](StepOptions& o) -> std::vector<OptionText> {
+            return {
+                {"bucket-cap", "bucket sizes", {o.caps, parse_sizes, "1MiB,10MiB,100MiB,1000MiB"}},
+                {"sequence-lengths",
+                 "tokens per sequence, such as 128,256,512; default: the scenario's",
+                 {o.sequence_lengths, counts}},
+                {"batches",
+                 "sequences or images per rank; default: the scenario's",
+                 {o.batches, counts}}};
+        },
         .cases = bucketed_cases,
         .keys = {{"local_batch", "batch"},
                  {"seq_len", "length"},
                  {"bucket_size_mb", "bucket\nMB", -6}},
-        .columns = {{{{"train_s", "train\ns", 4}}, seconds(mean, &StepSample::step_us), true},
-                    {{{"grad_all_reduce_s", "wait\ns", 4}},
-                     seconds(mean, &StepSample::finishing_us),
-                     true},
-                    {{.column = {"ratio", "wait\nof train", 4},
-                      .of = "grad_all_reduce_s",
-                      .show = Show::ratio,
-                      .against = "train_s"}},
-                    {{{"sync_host_s", "sync\ns", 4}},
-                     seconds(mean, &StepSample::finishing_host_us)},
+        .columns = {seconds({"train_s", "train\ns", 4}, mean, &StepSample::step_us),
+                    seconds({"grad_all_reduce_s", "wait\ns", 4}, mean, &StepSample::finishing_us),
+                    ratio({"ratio", "wait\nof train", 4}, "grad_all_reduce_s", "train_s"),
+                    seconds({"sync_host_s", "sync\ns", 4}, mean, &StepSample::finishing_host_us,
+                            false),
                     actual_error({"train_error_percent", "train\nerror %", 2}, "train_s"),
                     actual_error({"wait_error_percent", "wait\nerror %", 1}, "grad_all_reduce_s")},
         .notes = bucketed_notes};
@@ -201,10 +237,9 @@ constexpr std::array<DdpOption, 3> ddp_options{
      {"PYTHON_DDP_SYNC_REDUCTION", Strategy::python_sync, 4 * bytes_per_mib}}};
 
 // Each buffer's options, forward and backward; deltas are against the first option.
-StepCases compare_cases(const po::variables_map& values, const Scenario& scenario,
-                        const std::string& /*file*/) {
+StepCases compare_cases(const StepOptions& o, const Scenario& scenario) {
     StepCases cases;
-    for (const std::int64_t n : whole_numbers(values, "buffers", {1, std::int64_t{1} << 20U})) {
+    for (const std::int64_t n : o.buffers) {
         const std::size_t first = cases.variants.size();
         for (const DdpOption& option : ddp_options) {
             StepVariant variant{.label = fmt::format("{} at N = {}", option.name, n),
@@ -214,11 +249,11 @@ StepCases compare_cases(const po::variables_map& values, const Scenario& scenari
             variant.scenario.sync = without_list(variant.scenario.sync);
             cases.variants.push_back(std::move(variant));
         }
-        for (const std::string phase : {"forward", "backward"}) {
+        for (const char* phase : {"forward", "backward"}) {
             const std::size_t base = cases.places.size();
             for (std::size_t i = 0; i < ddp_options.size(); ++i) {
                 cases.places.push_back({.variant = first + i,
-                                        .keys = {n, phase, std::string(ddp_options.at(i).name)},
+                                        .keys = {n, phase, ddp_options.at(i).name},
                                         .base = base});
             }
         }
@@ -233,8 +268,8 @@ std::vector<StepColumn> statistics_columns() {
           std::pair{"p95", 0.95}, std::pair{"p99", 0.99}}) {
         const std::string key = fmt::format("{}_ms", name);
         const auto number = [q = share](const StepSamples& samples, const StepPlace& place) {
-            const auto part = place.keys[1] == Cell("backward") ? &StepSample::backward_us
-                                                                : &StepSample::forward_us;
+            const auto part =
+                place.keys[1] == "backward" ? &StepSample::backward_us : &StepSample::forward_us;
             const auto ms =
                 transformed(samples, [part](const StepSample& s) { return s.*part / 1e3; });
             return q < 0 ? mean(ms) : quantile(ms, q);
@@ -247,11 +282,11 @@ std::vector<StepColumn> statistics_columns() {
     return columns;
 }
 
-std::vector<std::string> compare_notes(const std::vector<BenchRow>& rows) {
+std::vector<std::string> compare_notes(const BenchRows& rows) {
     std::vector<std::string> notes;
-    for (const std::string phase : {"forward", "backward"}) {
+    for (const char* phase : {"forward", "backward"}) {
         for (const DdpOption& option : ddp_options) {
-            const BenchRow where{{"phase", phase}, {"option", std::string(option.name)}};
+            const Json where{{"phase", phase}, {"option", option.name}};
             const std::vector<double> errors = absolute_errors(rows, "mean_ms", where);
             if (!errors.empty()) {
                 notes.push_back(fmt::format(
@@ -266,8 +301,12 @@ std::vector<std::string> compare_notes(const std::vector<BenchRow>& rows) {
 
 StepTable compare_table() {
     return {.name = "compare-ddp",
-            .explanation = compare_explanation,
-            .options = {{"buffers", "sizes N of the buffer", "3,6,9,12,15,18,21,24,27"}},
+            .text = compare_explanation,
+            .options = [](StepOptions& o) -> std::vector<OptionText> {
+                return {{"buffers",
+                         "sizes N of the buffer",
+                         {o.buffers, counts, "3,6,9,12,15,18,21,24,27"}}};
+            },
             .cases = compare_cases,
             .keys = {{"buffer_m", "N"}, {"phase", "phase"}, {"option", "option"}},
             .columns = statistics_columns(),
@@ -277,24 +316,13 @@ StepTable compare_table() {
 }  // namespace
 
 CommandHelp bench_ddp_strategies_help() {
-    return help_of(strategy_table());
+    return step_table_help(strategy_table());
 }
-int run_bench_ddp_strategies(const CommandLine& line) {
-    return run_step_table(strategy_table(), line);
-}
-
 CommandHelp bench_bucketed_help() {
-    return help_of(bucketed_table());
+    return step_table_help(bucketed_table());
 }
-int run_bench_bucketed(const CommandLine& line) {
-    return run_step_table(bucketed_table(), line);
-}
-
 CommandHelp bench_compare_ddp_help() {
-    return help_of(compare_table());
-}
-int run_bench_compare_ddp(const CommandLine& line) {
-    return run_step_table(compare_table(), line);
+    return step_table_help(compare_table());
 }
 
 }  // namespace bucketwise

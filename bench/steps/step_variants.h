@@ -5,8 +5,6 @@
 #include <string>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
 #include "hw/measure/rank_session.h"
 #include "sim/plan/cap.h"
 #include "sim/scenario/scenario.h"
@@ -31,8 +29,6 @@ struct StepSample {
     double wire_us = 0;  // of the gradients' collectives, together
     [[nodiscard]] double step_us() const { return forward_us + backward_us + optimizer_us; }
 };
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(StepSample, forward_us, backward_us, optimizer_us, finishing_us,
-                                   finishing_host_us, wire_us)
 
 using StepSamples = std::vector<StepSample>;
 

@@ -1,27 +1,22 @@
 // bucketwise bench training: a data-parallel training run, simulated and on real ranks.
+#include <algorithm>
+#include <memory>
 #include <string>
 #include <utility>
 #include <variant>
 #include <vector>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "bench/benches.h"
 #include "bench/training/training.h"
-#include "cli/shell/files.h"
-#include "cli/shell/scenario_document.h"
 #include "cli/shell/size.h"
-#include "hw/record/environment.h"
 #include "sim/base/error.h"
-#include "sim/base/json_input.h"
-#include "sim/base/transformed.h"
+#include "sim/predict/prediction.h"
 #include "sim/scenario/document_edit.h"
 
 namespace bucketwise {
 namespace {
-
-namespace po = boost::program_options;
 
 constexpr std::string_view explanation = R"(
 examples:
@@ -37,94 +32,77 @@ compared between ranks. Before and after training every operation and all-reduce
 run is simulated. The scenario's model is {"family": "mlp", "layers": [...]}; its device and link count with --simulate.
 )";
 
-// Runs when no scenario is named; scenarios/training_small.json is the same.
-constexpr std::string_view standard_scenario = R"({
-  "name": "training a small perceptron",
-  "workload": {
-    "model": { "family": "mlp", "layers": [768, 512, 512, 10] },
-    "batch": 16,
-    "device": { "name": "one core", "peak_tflop_per_s": { "float32": 0.04 }, "memory_bandwidth_gb_per_s": 10,
-                "host_is_device": true }
-  },
-  "cluster": {
-    "ranks": 2,
-    "link": { "name": "1 Gbit/s Ethernet", "algorithm": "ring",
-              "segments": [{ "latency_us": 100, "bandwidth_gb_per_s": 0.12 }] }
-  },
-  "sync": { "strategy": "ddp", "bucket_cap_mib": 0.5 },
-  "step": { "accumulation": 4, "optimizer": "sgd_momentum" }
-})";
+// Runs when no scenario is named.
+constexpr const char* standard_scenario = "scenarios/training_small.json";
 
-const std::vector<OptionText> own_options{
-    {"simulate", "only predict, from the scenario's device and link", no_value},
-    {"ranks", "how many ranks; default: the scenario's"},
-    {"layers", "widths of an image and of each hidden layer: 768,512,512"},
-    {"classes", "number of classes of images"},
-    {"batch", "samples per rank and micro-step"},
-    {"accumulation", "micro-steps of a step; only the last synchronises"},
-    {"bucket-cap", "of the buckets; default: the scenario's"},
-    {"epochs", "how often each sample is seen", "4"},
-    {"samples", "images to train on", "2048"},
-    {"test-samples", "images that the accuracy is of", "512"},
-    {"learning-rate", "of stochastic gradient descent; momentum is 0.9", "0.05"},
-    {"seed", "of images, first parameters and the order of samples", "1"},
-    {"implementations", "which to train, each an epoch in turn", "ddp,reference"},
-    {"published", "a CSV file of published results to print beside"},
-    {"format", "text, csv or json", "text"}};
+double read_learning_rate(const std::string& text, const std::string& option) {
+    const double rate = number_in(text).value_or(0);
+    if (!(rate > 0 && rate <= 100)) {
+        throw InputError(option, "", "a number above 0 and at most 100", "\"" + text + "\"");
+    }
+    return rate;
+}
 
-// --- options -------------------------------------------------------------------------------------
+std::vector<OptionText> training_rows(TrainingOptions& o) {
+    constexpr WholeNumbers widths{1, 1 << 18};
+    constexpr WholeNumbers samples{1, 10'000'000};
+    std::vector<OptionText> rows{
+        {"simulate", "only predict, from the scenario's device and link", o.simulates},
+        ranks_row(o, "how many ranks; default: the scenario's"),
+        {"layers",
+         "widths of an image and of each hidden layer: 768,512,512",
+         {o.layers, ListOf{widths}}},
+        {"classes", "number of classes of images", {o.classes, widths}},
+        {"batch", "samples per rank and micro-step", {o.changes.batch, WholeNumbers{1, 1 << 16}}},
+        {"accumulation",
+         "micro-steps of a step; only the last synchronises",
+         {o.accumulation, WholeNumbers{1, 10'000}}},
+        {"bucket-cap", "of the buckets; default: the scenario's", {o.bucket_cap, parse_size}},
+        {"epochs", "how often each sample is seen", {o.epochs, WholeNumbers{1, 100'000}, "4"}},
+        {"samples", "images to train on", {o.samples, samples, "2048"}},
+        {"test-samples", "images that the accuracy is of", {o.test_samples, samples, "512"}},
+        {"learning-rate",
+         "of stochastic gradient descent; momentum is 0.9",
+         {o.learning_rate, read_learning_rate, "0.05"}},
+        seed_row(o, "of images, first parameters and the order of samples"),
+        {"implementations",
+         "which to train, each an epoch in turn",
+         {o.implementations, ListOf{Choice{every<TrainingImplementation>}}, "ddp,reference"},
+         some_of(every<TrainingImplementation>)},
+        published_row(o),
+        format_row(o.format)};
+    std::ranges::move(change_rows(o, {"link", "strategy", "set"}), std::back_inserter(rows));
+    return rows;
+}
 
-void set_layers(const po::variables_map& values, Json& document) {
-    const bool widths = values.count("layers") != 0;
-    const bool classes = values.count("classes") != 0;
-    if (!widths && !classes) {
+// --- the scenario --------------------------------------------------------------------------------
+
+void set_layers(const TrainingOptions& o, Json& document) {
+    if (!o.layers && !o.classes) {
         return;
     }
-    constexpr WholeNumbers range{1, 1 << 18};
     const Json::json_pointer place("/workload/model/layers");
     if (!document.contains(place) || !document[place].is_array() || document[place].empty()) {
-        throw InputError(widths ? "--layers" : "--classes", "",
+        throw InputError(o.layers ? "--layers" : "--classes", "",
                          "a scenario whose model is a perceptron", "another one");
     }
     Json& layers = document[place];
-    if (widths) {
-        Json last = layers.back();
-        layers = whole_numbers(values, "layers", range);
-        layers.push_back(std::move(last));
+    const Json classes = o.classes ? Json(*o.classes) : layers.back();
+    if (o.layers) {
+        layers = *o.layers;
+        layers.push_back(classes);
     }
-    if (classes) {
-        layers.back() = whole_number(values, "classes", range);
-    }
+    layers.back() = classes;
 }
 
-Json requested_document(const po::variables_map& values,
-                        const std::optional<RankIdentity>& identity, std::string& file) {
-    Json document;
-    if (values.count("scenario") != 0) {
-        file = text_value(values, "scenario");
-        document = scenario_for_ranks(values, identity, file);
-    } else {
-        file = "standard scenario";
-        document = parse_json(standard_scenario, file);
-        change_document(values, file, document);
+void change_run(const TrainingOptions& o, Json& document) {
+    set_layers(o, document);
+    if (o.accumulation) {
+        set_at(document, "/step/accumulation", *o.accumulation, "--accumulation");
     }
-    const auto set_number = [&](const char* option, const char* pointer, std::int64_t most) {
-        if (values.count(option) != 0) {
-            set_at(document, pointer, whole_number(values, option, {1, most}),
-                   fmt::format("--{}", option));
-        }
-    };
-    set_number("batch", "/workload/batch", 1 << 16);
-    set_number("accumulation", "/step/accumulation", 10'000);
-    set_layers(values, document);
-    if (const auto ranks = requested_ranks(values, identity, most_ranks_here)) {
-        set_ranks(document, *ranks, *ranks, "--ranks");
+    if (o.bucket_cap) {
+        set_at(document, "/sync/bucket_cap_mib", typed_mib(*o.bucket_cap), "--bucket-cap");
     }
-    if (values.count("bucket-cap") != 0) {
-        const Bytes cap = parse_size(text_value(values, "bucket-cap"), "--bucket-cap");
-        set_at(document, "/sync/bucket_cap_mib", typed_mib(cap), "--bucket-cap");
-    }
-    return document;
 }
 
 void check_model(const Scenario& scenario, const std::string& file) {
@@ -145,11 +123,6 @@ void check_model(const Scenario& scenario, const std::string& file) {
                          fmt::format("at most {} parameters", most_parameters),
                          std::to_string(parameters));
     }
-    if (workload->dtype != DType::float32 || workload->arithmetic != Arithmetic::float32) {
-        throw InputError(
-            file, workload->dtype != DType::float32 ? "/workload/dtype" : "/workload/arithmetic",
-            "float32", "another one");
-    }
 }
 
 // The training code handles float32 gradients that are copied one by one.
@@ -161,18 +134,23 @@ void check_trainable(const Scenario& scenario, const std::string& file) {
         const char* expected;
         const char* got;
     };
+    const auto& workload = std::get<ModelWorkload>(scenario.workload);
     const auto* optimizer = std::get_if<Optimizer>(&scenario.step.optimizer);
+    const SyncRequest& sync = scenario.sync;
     for (const auto& [given, pointer, expected, got] :
-         {Refusal{scenario.step.cuda_graph, "/step/cuda_graph", "false", "true"},
+         {Refusal{workload.dtype != DType::float32, "/workload/dtype", "float32", "another one"},
+          Refusal{workload.arithmetic != Arithmetic::float32, "/workload/arithmetic", "float32",
+                  "another one"},
+          Refusal{scenario.step.cuda_graph, "/step/cuda_graph", "false", "true"},
           Refusal{optimizer != nullptr && *optimizer == Optimizer::adam, "/step/optimizer",
                   "sgd or sgd_momentum", "adam"},
-          Refusal{scenario.sync.strategy == Strategy::none, "/sync/strategy",
+          Refusal{sync.strategy == Strategy::none, "/sync/strategy",
                   "one that synchronises, as ranks would else learn different things", "none"},
-          Refusal{framework_of(scenario.sync.strategy).has_value(), "/sync/strategy",
-                  "one of PyTorch's", "a framework's own"},
-          Refusal{scenario.sync.fused_copies, "/sync/fused_copies", "false", "true"},
-          Refusal{scenario.sync.batched_grad_copy, "/sync/batched_grad_copy", "false", "true"},
-          Refusal{scenario.sync.find_unused_parameters, "/sync/find_unused_parameters",
+          Refusal{framework_of(sync.strategy).has_value(), "/sync/strategy", "one of PyTorch's",
+                  "a framework's own"},
+          Refusal{sync.fused_copies, "/sync/fused_copies", "false", "true"},
+          Refusal{sync.batched_grad_copy, "/sync/batched_grad_copy", "false", "true"},
+          Refusal{sync.find_unused_parameters, "/sync/find_unused_parameters",
                   "false, as all parameters are used", "true"}}) {
         if (given) {
             throw InputError(file, pointer, expected, got);
@@ -180,27 +158,21 @@ void check_trainable(const Scenario& scenario, const std::string& file) {
     }
 }
 
-void read_run(const po::variables_map& values, TrainingOptions& options) {
-    constexpr std::int64_t most_samples = 10'000'000;
-    options.epochs = whole_number(values, "epochs", {1, 100'000});
-    options.samples = whole_number(values, "samples", {1, most_samples});
-    options.test_samples = whole_number(values, "test-samples", {1, most_samples});
-    const std::string& rate = text_value(values, "learning-rate");
-    options.learning_rate = number_in(rate).value_or(0);
-    if (!(options.learning_rate > 0 && options.learning_rate <= 100)) {
-        throw InputError("--learning-rate", "", "a number above 0 and at most 100",
-                         "\"" + rate + "\"");
+void read_scenario(TrainingOptions& o) {
+    if (o.simulates && o.identity) {
+        throw UsageError{
+            fmt::format("{}: expected --simulate in one process, got ranks that {} "
+                        "started",
+                        o.name, o.identity->launcher)};
     }
-    for (const std::string& name : list_value(values, "implementations")) {
-        options.implementations.push_back(
-            choice_named(name, every<TrainingImplementation>, "--implementations"));
+    if (o.file.empty()) {
+        o.file = standard_scenario;
     }
-    options.implementations = each_once(options.implementations);
-    options.format = choice_value(values, "format", every<TableFormat>);
-    options.published = text_or_empty(values, "published");
-    check_can_be_read_again(options.published);
+    o.scenario = read_bench_scenario(o, [&](Json& document) { change_run(o, document); });
+    check_trainable(o.scenario, o.file);
+    o.implementations = each_once(o.implementations);
     constexpr std::int64_t most_pixels = std::int64_t{1} << 29;  // every rank holds all images
-    const ImageDataRequest data = options.data();
+    const ImageDataRequest data = o.data();
     if ((data.training_images + data.test_images) * data.pixels > most_pixels) {
         throw InputError(
             "--samples", "", fmt::format("images of {} pixels in all at most", most_pixels),
@@ -208,65 +180,174 @@ void read_run(const po::variables_map& values, TrainingOptions& options) {
     }
 }
 
-TrainingOptions read_options(const CommandLine& line, const std::optional<RankIdentity>& identity) {
-    const po::variables_map& values = line.values;
-    TrainingOptions options;
-    read_bench("training", line, identity, {}, options, values.count("simulate") == 0);
-    if (options.simulates && identity) {
-        throw UsageError{fmt::format(
-            "bench training: expected --simulate in one process, got ranks that {} started",
-            identity->launcher)};
+// --- the table -----------------------------------------------------------------------------------
+
+const std::vector<std::string> published_numbers{"time_s", "max_memory_bytes", "loss", "accuracy"};
+
+std::vector<NamedColumn> columns_of(bool has_published) {
+    std::vector<NamedColumn> columns{
+        {{"implementation", "implementation"}},
+        {{"strategy", "strategy"}},
+        {{"rank", "rank"}},
+        {{"time_s", "time\ns"}},
+        {{"simulated_time_s", "simulated\ns"}},
+        error_column({"time_error_percent", "error\n%", 1}, "simulated_time_s", "time_s"),
+        {{"step_ms", "full step\nms"}, "step_s", 1e3},
+        {{"simulated_step_ms", "simulated\nms"}, "simulated_step_s", 1e3},
+        error_column({"step_error_percent", "error\n%", 1}, "simulated_step_s", "step_s"),
+        {{"max_memory_bytes", "memory\nbytes"}},
+        {{"simulated_max_memory_bytes", "simulated\nbytes"}},
+        error_column({"memory_error_percent", "error\n%", 1}, "simulated_max_memory_bytes",
+                     "max_memory_bytes"),
+        {{"loss", "loss", 4}},
+        {{"accuracy", "accuracy", 4}},
+        {{"process_peak_bytes", "process\nbytes", 3, false}}};
+    if (has_published) {
+        columns.insert(columns.end(), {{{"published_implementation", "published\nas"}},
+                                       {{"published_time_s", "published\ns"}},
+                                       {{"published_max_memory_bytes", "published\nbytes", 0}},
+                                       {{"published_loss", "published\nloss", 4}},
+                                       {{"published_accuracy", "published\naccuracy", 4}}});
     }
-    std::string file;
-    const Json document = requested_document(values, identity, file);
-    options.document = document.dump();
-    options.scenario = parse_scenario(document, file, read_text_file);
-    check_trainable(options.scenario, file);
-    read_run(values, options);
-    const std::int64_t ranks = options.scenario.group.ranks;
-    if (!options.simulates && !identity && ranks > most_ranks_here) {
-        throw InputError(file, "/cluster/ranks",
-                         fmt::format("at most {} ranks on one machine", most_ranks_here),
-                         std::to_string(ranks));
+    return columns;
+}
+
+// "selfmade" all-reduces after backward; "pytorch" is DistributedDataParallel. Returns whether any
+// row was published.
+bool add_published_rows(const CsvFile& file, BenchRows& rows) {
+    bool any = false;
+    for (BenchRow& row : rows) {
+        const Json name = row["implementation"];
+        any |= add_published(file, {"implementation", "rank"}, published_numbers, row,
+                             {name, name == "ddp" ? "pytorch" : "selfmade"});
     }
-    return options;
+    return any;
+}
+
+// The most of any rank; 0: no rank has it.
+double most(const BenchRows& rows, TrainingImplementation implementation, const std::string& key) {
+    double value = 0;
+    for (const BenchRow& row : rows) {
+        if (row["implementation"] == name_of(implementation)) {
+            value = std::max(value, number_in(row, key).value_or(0));
+        }
+    }
+    return value;
+}
+
+// How the two implementations compare: simulated, measured, published.
+std::vector<std::string> comparison_notes(const BenchRows& rows, Bytes gradients) {
+    using enum TrainingImplementation;
+    std::string time = "time of reference over ddp, slowest ranks:";
+    std::string memory = "memory of ddp less reference, ranks with most:";
+    const char* before = "";
+    double simulated = 0;
+    for (const std::string source : {"simulated", "measured", "published"}) {
+        const std::string prefix = source == "measured" ? "" : source + "_";
+        const double own_s = most(rows, ddp, prefix + "time_s");
+        const double other_s = most(rows, reference, prefix + "time_s");
+        if (own_s <= 0 || other_s <= 0) {
+            continue;
+        }
+        const double ratio = other_s / own_s;
+        simulated = source == "simulated" ? ratio : simulated;
+        time += fmt::format("{} {} {:.3f}", before, source, ratio);
+        time += source == "measured"
+                    ? fmt::format(" (error {:+.1f} %)", 100 * (simulated / ratio - 1))
+                    : "";
+        memory += fmt::format("{} {} {:.0f} bytes", before, source,
+                              most(rows, ddp, prefix + "max_memory_bytes") -
+                                  most(rows, reference, prefix + "max_memory_bytes"));
+        before = ",";
+    }
+    if (simulated == 0) {
+        return {};
+    }
+    return {time, memory + fmt::format("; a copy of all gradients is {} bytes", gradients.count)};
+}
+
+void print_training(const TrainingOptions& o, const EnvironmentRecord* environment,
+                    const std::optional<CsvFile>& published, BenchRows rows) {
+    const TrainingSchedule schedule = o.task_of(o.implementations.front()).schedule;
+    BenchReport report{
+        .title = fmt::format("{}: {} epochs of {} samples, batch {} on {}, accumulation {}",
+                             o.scenario.name, o.epochs, o.samples, schedule.batch,
+                             text_of_ranks(schedule.ranks), schedule.accumulation),
+        .simulated = o.measures ? "" : o.scenario.link.name,
+        .columns = columns_of(published.has_value()),
+        .notes = caveats(o.scenario)};
+    Json& losses = report.head["epoch_losses"] = Json::object();
+    for (const BenchRow& row : rows) {
+        if (row.contains("losses")) {
+            losses[row["implementation"].get<std::string>()] = row["losses"];
+        }
+    }
+    if (environment != nullptr) {
+        report.head["backend"] = environment->transport.backend;
+        report.head["shared_gpu"] = environment->transport.shared_gpu;
+    }
+    if (published) {
+        add_published_rows(*published, rows);
+    }
+    for (std::string& note :
+         comparison_notes(rows, step_input(o.scenario).workload.gradient_bytes())) {
+        report.notes.push_back(std::move(note));
+    }
+    if (published) {
+        report.notes.emplace_back(
+            "published is another model on other hardware: only how the two implementations "
+            "compare can be set beside ours, no time, memory, loss or accuracy by itself");
+    }
+    report.rows = std::move(rows);
+    print_report(o, environment, report);
 }
 
 // --- running -------------------------------------------------------------------------------------
 
-void print_measured(const TrainingOptions& options, EnvironmentRecord environment,
-                    const std::vector<TrainedImplementation>& results) {
-    environment.transport = {};  // a GPU that ranks share is mentioned apart
-    const std::string backend(options.backend->name());
-    const std::string& link_rate = environment.link_rate;
-    print_training(
-        options, results,
-        fmt::format("over {}{}; {}", backend, link_rate.empty() ? "" : " at " + link_rate,
-                    hardware_of(environment)),
-        {{"backend", backend},
-         {"hardware", hardware_of(environment)},
-         {"libraries", environment.libraries},
-         {"link_rate", link_rate},
-         {"shared_gpu", options.request.share_gpu},
-         {"date", environment.date}});
-}
-
-std::vector<TrainedImplementation> simulated_training(const TrainingOptions& options) {
+BenchRows simulated_rows(const TrainingOptions& o) {
     // The alignment and workspace of a GPU's memory and cuBLAS in hw/nccl; on a CPU blocks start on
     // cache lines.
-    const auto& device = std::get<ModelWorkload>(options.scenario.workload).device;
+    const auto& device = std::get<ModelWorkload>(o.scenario.workload).device;
     const bool is_cpu = device && device->host_is_device;
     const Bytes alignment{is_cpu ? 64 : 256};
     const Bytes workspace = is_cpu ? Bytes{} : 32 * Bytes{bytes_per_mib};
-    return transformed(options.implementations, [&](TrainingImplementation implementation) {
-        const TrainingTask task = options.task_of(implementation);
-        const TrainingTime time = predict_training(task, options.scenario);
-        return TrainedImplementation{.implementation = implementation,
-                                     .simulated = time,
-                                     .simulated_full_step = time.full_step,
-                                     .simulated_memory_bytes = predict_memory(
-                                         task, options.test_samples, alignment, workspace)};
-    });
+    BenchRows rows;
+    for (const TrainingImplementation implementation : o.implementations) {
+        const TrainingTask task = o.task_of(implementation);
+        const TrainingTime time = predict_training(task, o.scenario);
+        for (const std::int64_t bytes :
+             predict_memory(task, o.test_samples, alignment, workspace)) {
+            rows.push_back(simulated_row(o, implementation, std::ssize(rows) % o.job.ranks, time,
+                                         time.full_step, bytes));
+        }
+    }
+    return rows;
+}
+
+// Throws InputError for a table without a row of ours.
+std::optional<CsvFile> read_published_runs(const TrainingOptions& o) {
+    std::optional<CsvFile> file = read_published(o, {"implementation", "rank"}, published_numbers);
+    BenchRows rows;
+    for (const TrainingImplementation implementation : o.implementations) {
+        rows.push_back({{"implementation", name_of(implementation)}, {"rank", 0}});
+    }
+    if (file && !add_published_rows(*file, rows)) {
+        throw InputError(*o.published, "",
+                         "a row of an implementation ddp, pytorch, reference or selfmade on rank 0",
+                         "none");
+    }
+    return file;
+}
+
+int run_training(TrainingOptions& o) {
+    read_scenario(o);
+    const std::optional<CsvFile> published = read_published_runs(o);
+    return run_bench(
+        o, [&](const RankJob&, RankSession& session) { return train_on_ranks(o, session); },
+        [&](const EnvironmentRecord* environment, const BenchRows& measured) {
+            print_training(o, environment, published,
+                           environment == nullptr ? simulated_rows(o) : measured);
+        });
 }
 
 }  // namespace
@@ -282,13 +363,12 @@ SyncRequest TrainingOptions::sync_of(TrainingImplementation implementation) cons
 }
 
 TrainingTask TrainingOptions::task_of(TrainingImplementation implementation) const {
-    const auto& workload = std::get<ModelWorkload>(scenario.workload);
     const auto* optimizer = std::get_if<Optimizer>(&scenario.step.optimizer);
-    return {.shape = std::get<MlpShape>(workload.model),
+    return {.shape = shape(),
             .schedule = {.samples = samples,
                          .ranks = scenario.group.ranks,
                          .accumulation = scenario.step.accumulation,
-                         .batch = workload.input.batch},
+                         .batch = std::get<ModelWorkload>(scenario.workload).input.batch},
             .sync = sync_of(implementation),
             .optimizer = optimizer == nullptr ? Optimizer::sgd : *optimizer,
             .learning_rate = static_cast<float>(learning_rate),
@@ -296,38 +376,29 @@ TrainingTask TrainingOptions::task_of(TrainingImplementation implementation) con
 }
 
 ImageDataRequest TrainingOptions::data() const {
-    const MlpShape shape = std::get<MlpShape>(std::get<ModelWorkload>(scenario.workload).model);
-    return {.pixels = shape.layers.front(),
-            .classes = shape.layers.back(),
+    return {.pixels = shape().layers.front(),
+            .classes = shape().layers.back(),
             .training_images = samples,
             .test_images = test_samples,
             .seed = seed};
 }
 
-CommandHelp bench_training_help() {
-    return {.usage = {"bucketwise bench training [SCENARIO] [OPTIONS]"},
-            .options = bench_options(own_options, add_scenario_options),
-            .text = explanation,
-            .values = {{"implementations", some_of(every<TrainingImplementation>)}}};
+BenchRow simulated_row(const TrainingOptions& options, TrainingImplementation implementation,
+                       std::int64_t rank, const TrainingTime& time, Duration full_step,
+                       std::int64_t memory_bytes) {
+    return {{"implementation", name_of(implementation)},
+            {"strategy", name_of(options.sync_of(implementation).strategy)},
+            {"rank", rank},
+            {"simulated_time_s", to_us(time.epoch()) * 1e-6 * static_cast<double>(options.epochs)},
+            {"simulated_step_s", to_us(full_step) * 1e-6},
+            {"simulated_max_memory_bytes", memory_bytes}};
 }
 
-int run_bench_training(const CommandLine& line) {
-    const std::optional<RankIdentity> identity = rank_from_environment(environment_variable);
-    const TrainingOptions options = read_options(line, identity);
-    if (options.simulates) {
-        print_training(options, simulated_training(options),
-                       "simulated over " + options.scenario.link.name, {{"date", utc_now()}});
-        return exit_done;
-    }
-    if (!identity) {
-        check_published(options.published);  // fails now rather than at the end
-    }
-    return run_bench<std::vector<TrainedImplementation>>(
-        options, options.scenario.group.ranks, identity,
-        [&](RankSession& session) { return train_on_ranks(options, session); },
-        [&](const EnvironmentRecord& environment, const auto& results) {
-            print_measured(options, environment, results);
-        });
+CommandHelp bench_training_help() {
+    const auto o = std::make_shared<TrainingOptions>();
+    o->measures_beside = false;
+    return bench_command("training", " [SCENARIO]", *o, training_rows(*o), explanation,
+                         [o] { return run_training(*o); });
 }
 
 }  // namespace bucketwise

@@ -1,30 +1,16 @@
-// A data-parallel training run: its options, its results on real ranks, and its simulation from a
+// A data-parallel training run: its options, its rows on real ranks, and its simulation from a
 // scenario's device and link, or from the time of every operation and all-reduce by itself.
 #pragma once
 
 #include <cstdint>
 #include <map>
-#include <optional>
-#include <string>
 #include <utility>
 #include <vector>
-
-#include <nlohmann/json.hpp>
 
 #include "bench/bench.h"
 #include "hw/training/trainer.h"
 #include "sim/base/names.h"
 #include "sim/predict/training.h"
-#include "sim/scenario/scenario.h"
-
-// In picoseconds, exactly.
-template <>
-struct nlohmann::adl_serializer<bucketwise::Duration> {
-    static void to_json(json& document, bucketwise::Duration time) { document = time.count(); }
-    static void from_json(const json& document, bucketwise::Duration& time) {
-        time = bucketwise::Duration{document.get<bucketwise::Duration::rep>()};
-    }
-};
 
 namespace bucketwise {
 
@@ -37,60 +23,36 @@ template <>
 inline constexpr auto names_of<TrainingImplementation> = names("ddp", "reference");
 
 struct TrainingOptions : BenchOptions {
-    Scenario scenario;
+    std::optional<std::vector<std::int64_t>> layers;  // but the classes
+    std::optional<std::int64_t> classes;
+    std::optional<std::int64_t> accumulation;
+    std::optional<Bytes> bucket_cap;
     std::int64_t epochs = 0;
     std::int64_t samples = 0;  // to train on
     std::int64_t test_samples = 0;
     double learning_rate = 0;
     std::vector<TrainingImplementation> implementations;
-    TableFormat format = TableFormat::text;
-    std::string published;  // empty: nothing to compare with
+    Scenario scenario;
 
+    [[nodiscard]] const MlpShape& shape() const {
+        return std::get<MlpShape>(std::get<ModelWorkload>(scenario.workload).model);
+    }
     [[nodiscard]] SyncRequest sync_of(TrainingImplementation implementation) const;
     [[nodiscard]] TrainingTask task_of(TrainingImplementation implementation) const;
     [[nodiscard]] ImageDataRequest data() const;
 };
 
-// --- results ---
+// --- rows: one for each implementation and rank ---
 
-struct TrainedRank {
-    double time_s = 0;       // all steps
-    double full_step_s = 0;  // median of the full ones
-    std::int64_t max_memory_bytes = 0;
-    std::int64_t process_peak_bytes = 0;  // of all implementations together, and libraries
-};
+// Collective. Trains and predicts each implementation; the rows are rank 0's. Each implementation's
+// first has "losses", the mean over its samples by epoch.
+BenchRows train_on_ranks(const TrainingOptions& options, RankSession& session);
 
-struct TrainedImplementation {
-    TrainingImplementation implementation = TrainingImplementation::ddp;
-    TrainingTime simulated;
-    // The median of full steps; on an undisturbed machine equal to the mean in `simulated`.
-    Duration simulated_full_step{0};
-    std::vector<std::int64_t> simulated_memory_bytes = {};  // by rank
-    std::vector<TrainedRank> ranks = {};                    // empty: none ran
-    std::vector<double> losses = {};                        // by epoch: mean over its samples
-    double accuracy = 0;                                    // on the test images, at the end
-};
-
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TrainingTime, full_step, last_step, full_steps)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TrainedRank, time_s, full_step_s, max_memory_bytes,
-                                   process_peak_bytes)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(TrainedImplementation, implementation, simulated,
-                                   simulated_full_step, simulated_memory_bytes, ranks, losses,
-                                   accuracy)
-
-// Collective. Trains and predicts each implementation; the results are rank 0's.
-std::vector<TrainedImplementation> train_on_ranks(const TrainingOptions& options,
-                                                  RankSession& session);
-
-// Prints the table: `about` says for people where it ran, `head` for programs. Throws InputError
-// for a file of published results that cannot be read.
-void print_training(const TrainingOptions& options,
-                    const std::vector<TrainedImplementation>& results, const std::string& about,
-                    Json head);
-
-// Throws InputError for a file of published results that print_training() could not read; none for
-// an empty name.
-void check_published(const std::string& file);
+// A row with the cells of its simulation; `full_step`: the median of full steps, on an undisturbed
+// machine equal to the mean in `time`.
+BenchRow simulated_row(const TrainingOptions& options, TrainingImplementation implementation,
+                       std::int64_t rank, const TrainingTime& time, Duration full_step,
+                       std::int64_t memory_bytes);
 
 // --- prediction ---
 

@@ -73,18 +73,16 @@ class ImplementationOnRank {
   public:
     ImplementationOnRank(const TrainingOptions& options, TrainingImplementation implementation,
                          const ImageData& data, TrainingDevice& device, RankSession& session)
-        : name_(name_of(implementation)),
+        : options_(options),
+          implementation_(implementation),
+          name_(name_of(implementation)),
           task_(options.task_of(implementation)),
           session_(session),
           trainer_(task_, data, device),
-          workspace_bytes_(device.workspace_bytes()) {
-        result_.implementation = implementation;
-    }
+          device_(device) {}
 
     [[nodiscard]] const std::string& name() const { return name_; }
-    [[nodiscard]] const TrainingTask& task() const { return task_; }
-    [[nodiscard]] Trainer& trainer() { return trainer_; }
-    [[nodiscard]] const std::vector<double>& losses() const { return result_.losses; }
+    [[nodiscard]] const std::vector<double>& losses() const { return losses_; }
 
     // Adds to earlier measurements. Resets the parameters to those of the seed.
     void time_operations() {
@@ -155,25 +153,53 @@ class ImplementationOnRank {
             loss += of_rank[0];
             samples += of_rank[1];
         }
-        result_.losses.push_back(samples > 0 ? loss / samples : 0);
+        losses_.push_back(samples > 0 ? loss / samples : 0);
     }
 
-    // The result on rank 0.
-    TrainedImplementation finish() {
+    // Ends the training. The measured cells by rank, on rank 0.
+    BenchRows finish() {
         check_equal_on_all_ranks(trainer_, CheckedTensors::parameters, session_.control(),
                                  fmt::format("at the end ({})", name_));
         const SampleResults test = trainer_.test();
+        BenchRows rows;
         for (const std::vector<double>& of_rank : session_.gather(
                  std::array{time_s_, median(full_steps_s_),
-                            static_cast<double>(trainer_.memory().peak + workspace_bytes_),
+                            static_cast<double>(trainer_.memory().peak + device_.workspace_bytes()),
                             static_cast<double>(peak_memory_bytes())})) {
-            result_.ranks.push_back({.time_s = of_rank[0],
-                                     .full_step_s = of_rank[1],
-                                     .max_memory_bytes = static_cast<std::int64_t>(of_rank[2]),
-                                     .process_peak_bytes = static_cast<std::int64_t>(of_rank[3])});
+            rows.push_back({{"time_s", of_rank[0]},
+                            {"step_s", of_rank[1]},
+                            {"max_memory_bytes", static_cast<std::int64_t>(of_rank[2])},
+                            {"process_peak_bytes", static_cast<std::int64_t>(of_rank[3])},
+                            {"loss", losses_.back()},
+                            {"accuracy", static_cast<double>(test.correct) /
+                                             static_cast<double>(test.samples)}});
         }
-        result_.accuracy = static_cast<double>(test.correct) / static_cast<double>(test.samples);
-        return result_;
+        if (!rows.empty()) {
+            rows.front()["losses"] = losses_;
+        }
+        return rows;
+    }
+
+    // Collective. Adds the prediction to the rows of finish().
+    void predict(const std::map<std::int64_t, std::vector<double>>& all_reduces_us,
+                 const std::vector<double>& issue_us, BenchRows& rows) {
+        const auto predicted = [&](const Statistic& statistic) {
+            TrainingMeasurement alone = measured(all_reduces_us, statistic);
+            alone.issue = duration_from_us(reduced(issue_us, statistic));
+            alone.host_is_device = device_.host_is_device();
+            return predict_training(task_, trainer_.workload(), alone);
+        };
+        const TrainingTime time = predicted([](const auto& samples) { return mean(samples); });
+        const Duration full_step =
+            predicted([](const auto& samples) { return median(samples); }).full_step;
+        const std::vector<std::int64_t> memory =
+            predict_memory(task_, options_.test_samples, Bytes{device_.alignment_bytes()},
+                           Bytes{device_.workspace_bytes()});
+        for (std::size_t rank = 0; rank < rows.size(); ++rank) {
+            rows[rank].update(simulated_row(options_, implementation_,
+                                            static_cast<std::int64_t>(rank), time, full_step,
+                                            memory[rank]));
+        }
     }
 
   private:
@@ -205,18 +231,20 @@ class ImplementationOnRank {
         return times;
     }
 
+    const TrainingOptions& options_;
+    TrainingImplementation implementation_;
     std::string name_;
     TrainingTask task_;
     RankSession& session_;
     Trainer trainer_;
-    std::int64_t workspace_bytes_;
+    TrainingDevice& device_;
     std::map<MicroStepKind, std::vector<TrainingTimes>> samples_;
     std::vector<double> backward_alone_us_;
     std::vector<double> backward_disturbed_us_;
     std::vector<double> all_reduces_disturbed_us_;
     std::vector<double> full_steps_s_;
-    double time_s_ = 0;  // of all steps
-    TrainedImplementation result_;
+    double time_s_ = 0;           // of all steps
+    std::vector<double> losses_;  // by epoch
 };
 
 // --- the job; all of its functions are collective ------------------------------------------------
@@ -230,7 +258,7 @@ class TrainingJob {
                        std::ssize(options.implementations));
     }
 
-    std::vector<TrainedImplementation> run() {
+    BenchRows run() {
         time_all_reduces();
         device_ = session_.connection().training();
         for (const TrainingImplementation implementation : options_.implementations) {
@@ -239,15 +267,15 @@ class TrainingJob {
         }
         measure();
         train();
-        std::vector<TrainedImplementation> results;
-        for (const auto& implementation : implementations_) {
-            results.push_back(implementation->finish());
-        }
+        std::vector<BenchRows> by_implementation = transformed(
+            implementations_, [](const auto& implementation) { return implementation->finish(); });
         measure();  // once more: a machine that has changed meanwhile counts half
-        for (std::size_t i = 0; i < results.size(); ++i) {
-            predict(*implementations_[i], results[i]);
+        BenchRows rows;
+        for (std::size_t i = 0; i < implementations_.size(); ++i) {
+            implementations_[i]->predict(all_reduces_us_, issue_us_, by_implementation[i]);
+            std::ranges::move(by_implementation[i], std::back_inserter(rows));
         }
-        return results;
+        return rows;
     }
 
   private:
@@ -314,22 +342,6 @@ class TrainingJob {
         }
     }
 
-    void predict(ImplementationOnRank& implementation, TrainedImplementation& result) {
-        const auto predicted = [&](const Statistic& statistic) {
-            TrainingMeasurement measured = implementation.measured(all_reduces_us_, statistic);
-            measured.issue = duration_from_us(reduced(issue_us_, statistic));
-            measured.host_is_device = device_->host_is_device();
-            return predict_training(implementation.task(), implementation.trainer().workload(),
-                                    measured);
-        };
-        result.simulated = predicted([](const auto& samples) { return mean(samples); });
-        result.simulated_full_step =
-            predicted([](const auto& samples) { return median(samples); }).full_step;
-        result.simulated_memory_bytes =
-            predict_memory(implementation.task(), options_.test_samples,
-                           Bytes{device_->alignment_bytes()}, Bytes{device_->workspace_bytes()});
-    }
-
     const TrainingOptions& options_;
     RankSession& session_;
     ImageData data_;
@@ -342,8 +354,7 @@ class TrainingJob {
 
 }  // namespace
 
-std::vector<TrainedImplementation> train_on_ranks(const TrainingOptions& options,
-                                                  RankSession& session) {
+BenchRows train_on_ranks(const TrainingOptions& options, RankSession& session) {
     return TrainingJob(options, session).run();
 }
 

@@ -6,8 +6,6 @@
 
 namespace bucketwise {
 
-namespace po = boost::program_options;
-
 namespace {
 
 const Backend* backend_named(const std::string& name, const std::string& option) {
@@ -31,19 +29,6 @@ std::vector<OptionText> backend_rows(BackendOptions& options) {
             {"ctas",
              "nccl: most thread blocks (CTAs) of a collective; default: NCCL's choice",
              {options.request.ctas, cta_numbers}}};
-}
-
-void add_backend_options(po::options_description& options) {
-    BackendOptions unused;
-    add_unbound(options, backend_rows(unused));
-}
-
-const Backend& requested_backend(const po::variables_map& values) {
-    return *filled(values, backend_rows).backend;
-}
-
-BackendRequest backend_request(const po::variables_map& values) {
-    return filled(values, backend_rows).request;
 }
 
 }  // namespace bucketwise

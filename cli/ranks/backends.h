@@ -21,10 +21,4 @@ constexpr WholeNumbers cta_numbers{1, 1024};  // thread blocks
 
 std::vector<OptionText> backend_rows(BackendOptions& options);
 
-// --- for commands that read values by name ---
-
-void add_backend_options(boost::program_options::options_description& options);
-const Backend& requested_backend(const boost::program_options::variables_map& values);
-BackendRequest backend_request(const boost::program_options::variables_map& values);
-
 }  // namespace bucketwise

@@ -2,7 +2,9 @@
 
 #include <stdexcept>
 #include <string>
-#include <vector>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "cli/ranks/temporary_folder.h"
 #include "cli/shell/exit_codes.h"
@@ -18,46 +20,73 @@ void hand_over(const Json& measured) {
                     {bytes.begin(), bytes.end()});
 }
 
-Json measured_by_ranks(const RankJob& job) {
-    const TemporaryFolder folder;
-    const std::string file = folder.path() + "/measured";
-    MeasureProgress line;
-    if (const auto failure = launch_job(job, {{output_variable, file}}, line)) {
-        throw std::runtime_error(text_of(*failure));
+// Adds what a job measured, environment and rows, to the jobs before it.
+void add_measured(const Json& measured, Json& all) {
+    all["environment"] = measured["environment"];
+    for (const Json& row : measured["rows"]) {
+        all["rows"].push_back(row);
     }
-    return Json::from_cbor(read_text_file(file));
 }
 
-Json measured_on_this_rank(const RankJob& job, const RankIdentity& identity,
-                           const LauncherReport& report,
-                           const std::function<Json(RankSession&)>& measure) {
-    ProgressReporter show(report, identity);
-    RankSession session = meet(job, identity, std::ref(show));
-    Json measured{{"environment", to_json(environment_of(job, identity, session))},
-                  {"values", measure(session)}};
-    session.leave();
-    return measured;
+// Returns the failure that ended the jobs early, if one did.
+std::optional<std::string> launch_jobs(const std::vector<RankJob>& jobs, Json& all) {
+    const TemporaryFolder folder;
+    MeasureProgress line;
+    for (std::size_t i = 0; i < jobs.size(); ++i) {
+        const std::string file = fmt::format("{}/measured{}", folder.path(), i);
+        const Variables variables{{output_variable, file}, {job_variable, std::to_string(i)}};
+        if (const auto failure = launch_job(jobs[i], variables, line)) {
+            return text_of(*failure) +
+                   (jobs[i].label.empty() ? "" : fmt::format(" ({})", jobs[i].label));
+        }
+        add_measured(Json::from_cbor(read_text_file(file)), all);
+    }
+    return std::nullopt;
 }
 
 }  // namespace
 
-int run_rank_bench(const RankJob& job, const std::optional<RankIdentity>& identity,
-                   const std::function<Json(RankSession&)>& measure,
-                   const std::function<void(const EnvironmentRecord&, const Json&)>& print) {
-    const auto print_measured = [&](const Json& measured) {
-        print(std::get<EnvironmentRecord>(read_measurement(measured.at("environment"), "", 1)),
-              measured.at("values"));
+int run_rank_bench(
+    const std::vector<RankJob>& jobs, const std::optional<RankIdentity>& identity,
+    const std::function<Json(const RankJob& job, RankSession& session)>& measure,
+    const std::function<void(const EnvironmentRecord& environment, const Json& rows)>& print) {
+    Json all{{"rows", Json::array()}};
+    const auto print_all = [&] {
+        if (all.contains("environment")) {
+            print(std::get<EnvironmentRecord>(read_measurement(all["environment"], "", 1)),
+                  all["rows"]);
+        }
     };
     if (!identity) {
-        print_measured(measured_by_ranks(job));
+        const std::optional<std::string> failure = launch_jobs(jobs, all);
+        print_all();
+        if (failure) {
+            throw std::runtime_error(*failure);
+        }
         return exit_done;
     }
+    const bool own = is_own_rank(identity);
+    const std::string only = own ? environment_variable(job_variable).value_or("0") : "";
     return run_rank(*identity, [&](const LauncherReport& report) {
-        const Json measured = measured_on_this_rank(job, *identity, report, measure);
-        if (identity->rank == 0 && is_own_rank(identity)) {
-            hand_over(measured);
+        {
+            ProgressReporter show(report, *identity);
+            for (std::size_t i = 0; i < jobs.size(); ++i) {
+                const std::string number = std::to_string(i);
+                if (own && number != only) {
+                    continue;
+                }
+                // Jobs have a store's keys of their own.
+                RankSession session = meet(jobs[i], *identity, std::ref(show), {}, number);
+                add_measured({{"environment", to_json(environment_of(jobs[i], *identity, session))},
+                              {"rows", measure(jobs[i], session)}},
+                             all);
+                session.leave();
+            }
+        }
+        if (identity->rank == 0 && own) {
+            hand_over(all);
         } else if (identity->rank == 0) {
-            print_measured(measured);
+            print_all();
         }
     });
 }

@@ -19,6 +19,7 @@
 #include "hw/nccl/nccl_backend.h"
 #include "sim/base/error.h"
 #include "sim/base/json_input.h"
+#include "sim/scenario/document_edit.h"
 #include "sim/text/system_reason.h"
 
 namespace bucketwise {
@@ -30,7 +31,6 @@ constexpr const char* interface_variable = "BUCKETWISE_INTERFACE";
 constexpr const char* scenario_variable = "BUCKETWISE_SCENARIO";
 
 namespace fs = std::filesystem;
-namespace po = boost::program_options;
 
 // --- options ---
 
@@ -132,31 +132,20 @@ Json scenario_for_ranks(const ScenarioOptions& options, const std::optional<Rank
         check_can_be_read_again(file);
         check_can_be_read_again(options.link.value_or(""));
     }
-    return read_scenario_document(options, file);
+    Json document = read_scenario_document(options, file);
+    if (const auto ranks = requested_ranks(options.ranks, identity, most_ranks_here)) {
+        set_ranks(document, *ranks, identity ? identity->local_ranks : *ranks, "--ranks");
+    }
+    return document;
 }
 
-// --- for commands that read values by name ---
-
-void add_network_options(po::options_description& options, const std::string& deadline_text) {
-    NetworkOptions unused;
-    add_unbound(options, network_rows(unused, deadline_text));
-}
-
-JobNetwork job_network(const po::variables_map& values, const std::optional<RankIdentity>& identity,
-                       const std::string& command, std::chrono::milliseconds standard_deadline) {
-    const auto rows = +[](NetworkOptions& options) { return network_rows(options, ""); };
-    return job_network(filled(values, rows), identity, command, standard_deadline);
-}
-
-std::optional<std::int64_t> requested_ranks(const po::variables_map& values,
-                                            const std::optional<RankIdentity>& identity,
-                                            std::int64_t most) {
-    return requested_ranks(optional_number(values, "ranks", {1, 1'000'000}), identity, most);
-}
-
-Json scenario_for_ranks(const po::variables_map& values,
-                        const std::optional<RankIdentity>& identity, const std::string& file) {
-    return scenario_for_ranks(filled(values, simulated_rows), identity, file);
+void check_local_ranks(const Scenario& scenario, const std::string& file) {
+    if (scenario.group.ranks > most_ranks_here) {
+        throw InputError(
+            file, "/cluster/ranks",
+            fmt::format("at most {} ranks on one machine (--ranks says how many)", most_ranks_here),
+            std::to_string(scenario.group.ranks));
+    }
 }
 
 void check_can_be_read_again(const std::string& file) {

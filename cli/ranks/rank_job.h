@@ -11,8 +11,6 @@
 #include <utility>
 #include <vector>
 
-#include <boost/program_options.hpp>
-
 #include "cli/shell/option_values.h"
 #include "cli/shell/progress.h"
 #include "cli/shell/scenario_document.h"
@@ -24,6 +22,7 @@
 #include "hw/measure/rank_session.h"
 #include "hw/record/measurement.h"
 #include "sim/base/json.h"
+#include "sim/scenario/scenario.h"
 
 namespace bucketwise {
 
@@ -61,26 +60,17 @@ std::optional<std::int64_t> requested_ranks(const std::optional<std::int64_t>& t
                                             const std::optional<RankIdentity>& identity,
                                             std::int64_t most);
 
-// The scenario in `file`, changed by options. Ranks of our own commands get it from their launcher,
-// as a pipe can be read only once.
+// The scenario in `file`, changed by options, for the ranks that --ranks or another launcher says,
+// all on one machine or as that launcher placed them. Ranks of our own commands get it from their
+// launcher, as a pipe can be read only once.
 Json scenario_for_ranks(const ScenarioOptions& options, const std::optional<RankIdentity>& identity,
                         const std::string& file);
 
+// Throws InputError for more ranks than are started on one machine.
+void check_local_ranks(const Scenario& scenario, const std::string& file);
+
 // Throws InputError for a device or a pipe: every rank reads the file, some of them twice.
 void check_can_be_read_again(const std::string& file);
-
-// --- for commands that read values by name ---
-
-void add_network_options(boost::program_options::options_description& options,
-                         const std::string& deadline_text);
-JobNetwork job_network(const boost::program_options::variables_map& values,
-                       const std::optional<RankIdentity>& identity, const std::string& command,
-                       std::chrono::milliseconds standard_deadline);
-std::optional<std::int64_t> requested_ranks(const boost::program_options::variables_map& values,
-                                            const std::optional<RankIdentity>& identity,
-                                            std::int64_t most);
-Json scenario_for_ranks(const boost::program_options::variables_map& values,
-                        const std::optional<RankIdentity>& identity, const std::string& file);
 
 struct RankJob {
     std::vector<std::string> command;  // as typed: for the record, and to start ranks with
@@ -90,6 +80,7 @@ struct RankJob {
     JobNetwork network = {};
     MeasuringOrder order = {};
     std::string document = {};  // for scenario_for_ranks(), as JSON; empty: they read none
+    std::string label = {};     // of one of several, for people: "ring on 2 ranks"
 };
 
 // The transport of its messages, as every record names it.
@@ -97,9 +88,9 @@ Transport transport_of(const RankJob& job);
 
 // --- the launcher's side ---
 
-// Variables by which our launcher names the file for rank 0's results, and the all-reduce to run.
+// Variables by which our launcher names the file for rank 0's results, and the number of the job.
 constexpr const char* output_variable = "BUCKETWISE_OUTPUT";
-constexpr const char* algorithm_variable = "BUCKETWISE_ALGORITHM";
+constexpr const char* job_variable = "BUCKETWISE_JOB";
 
 using Variables = std::vector<std::pair<std::string, std::string>>;
 

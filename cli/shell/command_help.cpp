@@ -36,7 +36,8 @@ std::string instead_of(const std::string& typed, const po::options_description& 
 po::options_description all_options(const CommandHelp& help) {
     const PositionalArgument& argument = help.positional;
     OptionText row{argument.option, "", argument.value};
-    row.value.takes = argument.most == 1 ? OptionValue::Takes::one : OptionValue::Takes::many;
+    row.value.takes = argument.most == 0 || argument.most == 1 ? OptionValue::Takes::one
+                                                               : OptionValue::Takes::many;
     po::options_description all;
     all.add(help.options);
     add_options(all, {row});
@@ -48,7 +49,7 @@ po::variables_map parse(const std::vector<std::string>& arguments,
                         const po::options_description& all, const CommandHelp& help,
                         const std::string& words) {
     po::positional_options_description positional;
-    positional.add(help.positional.option, help.positional.most);
+    positional.add(help.positional.option, help.positional.most == 0 ? 1 : help.positional.most);
     const int style =
         po::command_line_style::default_style & ~po::command_line_style::allow_guessing;
     po::variables_map values;
@@ -74,6 +75,12 @@ int run_command(const CommandEntry& command, const std::string& words,
         write_output("-", help_text(help));
         return exit_done;
     }
+    const PositionalArgument& argument = help.positional;
+    if (argument.most == 0 && line.values.count(argument.option) != 0) {
+        throw UsageError{
+            fmt::format("{0}: expected options, got \"{1}\"; see bucketwise {0} --help", words,
+                        line.values[argument.option].as<std::string>())};
+    }
     for (const char* option : help.required) {
         if (line.values.count(option) == 0) {
             throw UsageError{
@@ -81,7 +88,7 @@ int run_command(const CommandEntry& command, const std::string& words,
         }
     }
     fill_fields(all, line.values);
-    return help.run ? help.run(line) : command.run(line);
+    return help.run(line);
 }
 
 std::vector<std::string_view> names_in(const CommandGroup& group) {
@@ -138,23 +145,14 @@ OptionText format_row(TableFormat& format) {
 
 CommandHelp list_help(const std::string& words, std::string_view text,
                       const std::function<ResultTable()>& table) {
-    struct Options {
-        std::string operand;
-        TableFormat format = TableFormat::text;
-    };
-    const auto o = std::make_shared<Options>();
+    const auto format = std::make_shared<TableFormat>();
     return {.usage = {words + " [--format text|csv|json]"},
-            .options = options_of({format_row(o->format)}),
+            .options = options_of({format_row(*format)}),
             .text = text,
             .arguments = {.files = false},
-            .positional = {.value = o->operand},
-            .run = [o, words, table](const CommandLine&) {
-                if (!o->operand.empty()) {
-                    throw UsageError{
-                        fmt::format("{0}: expected options, got \"{1}\"; see bucketwise {0} --help",
-                                    words.substr(words.find(' ') + 1), o->operand)};
-                }
-                write_output("-", render(table(), o->format, Json::object()));
+            .positional = {.most = 0},
+            .run = [format, table](const CommandLine&) {
+                write_output("-", render(table(), *format, Json::object()));
                 return exit_done;
             }};
 }

@@ -24,7 +24,7 @@ struct CommandLine {
 // Arguments without a name.
 struct PositionalArgument {
     const char* option = "scenario";  // that stands for them
-    int most = 1;                     // -1: any number
+    int most = 1;                     // -1: any number; 0: there are none
     OptionValue value = {};           // the field
 };
 
@@ -63,9 +63,8 @@ std::string help_text(const CommandHelp& help);
 struct CommandEntry {
     std::string_view name;
     std::string_view summary;
-    CommandHelp (*help)() = nullptr;                // of a command
-    const struct CommandGroup* group = nullptr;     // of a group
-    int (*run)(const CommandLine& line) = nullptr;  // where the description has no `run`
+    CommandHelp (*help)() = nullptr;             // of a command
+    const struct CommandGroup* group = nullptr;  // of a group
 };
 
 // Commands of two words.

@@ -124,9 +124,13 @@ void fill_fields(const po::options_description& options, const po::variables_map
             (!row->value.fills_default && values[name].defaulted())) {
             continue;
         }
-        for (const std::string& text : row->value.takes == OptionValue::Takes::none
-                                           ? std::vector<std::string>{""}
-                                           : texts_value(values, name)) {
+        std::vector<std::string> texts{""};  // of a flag
+        if (row->value.takes == OptionValue::Takes::many) {
+            texts = values[name].as<std::vector<std::string>>();
+        } else if (row->value.takes == OptionValue::Takes::one) {
+            texts = {values[name].as<std::string>()};
+        }
+        for (const std::string& text : texts) {
             row->value.read(text, fmt::format("--{}", name));
         }
     }
@@ -139,66 +143,6 @@ void check_one_printed(const std::string& command, const std::string& options,
         throw UsageError{fmt::format("{}: expected at most one of {} on standard output, got both",
                                      command, options)};
     }
-}
-
-// --- values by name ---
-
-void add_unbound(po::options_description& options, std::vector<OptionText> rows) {
-    for (OptionText& row : rows) {
-        row.value.read = {};
-    }
-    add_options(options, rows);
-}
-
-bool is_typed(const po::variables_map& values, const char* option) {
-    return values.count(option) != 0 && !values[option].defaulted();
-}
-
-std::optional<std::string> first_typed(const po::variables_map& values,
-                                       std::initializer_list<const char*> options) {
-    const auto* const found =
-        std::ranges::find_if(options, [&](const char* option) { return is_typed(values, option); });
-    return found == options.end() ? std::nullopt : std::optional<std::string>(*found);
-}
-
-const std::string& text_value(const po::variables_map& values, const char* option) {
-    return values[option].as<std::string>();
-}
-
-std::string text_or_empty(const po::variables_map& values, const char* option) {
-    return values.count(option) == 0 ? "" : text_value(values, option);
-}
-
-std::vector<std::string> texts_value(const po::variables_map& values, const char* option) {
-    if (values.count(option) == 0) {
-        return {};
-    }
-    const boost::any& value = values[option].value();
-    const auto* text = boost::any_cast<std::string>(&value);
-    return text != nullptr ? std::vector{*text} : boost::any_cast<std::vector<std::string>>(value);
-}
-
-std::vector<std::string> list_value(const po::variables_map& values, const char* option) {
-    return split_at_commas(text_value(values, option));
-}
-
-std::int64_t whole_number(const po::variables_map& values, const char* option, WholeNumbers range) {
-    return range(text_value(values, option), fmt::format("--{}", option));
-}
-
-std::optional<std::int64_t> optional_number(const po::variables_map& values, const char* option,
-                                            WholeNumbers range) {
-    return values.count(option) == 0 ? std::nullopt
-                                     : std::optional(whole_number(values, option, range));
-}
-
-std::vector<std::int64_t> whole_numbers(const po::variables_map& values, const char* option,
-                                        WholeNumbers range) {
-    return ListOf{range}(text_value(values, option), fmt::format("--{}", option));
-}
-
-std::uint64_t seed_value(const po::variables_map& values) {
-    return read_seed(text_value(values, "seed"), "--seed");
 }
 
 }  // namespace bucketwise

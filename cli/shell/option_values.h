@@ -167,8 +167,6 @@ struct OptionValue {
     std::function<void(const std::string& text, const std::string& option)> read = {};
     std::optional<Completions> offers = {};
 };
-inline const OptionValue no_value = OptionValue::Takes::none;
-inline const OptionValue many_values = OptionValue::Takes::many;
 
 // A row, as --help shows it.
 struct OptionText {
@@ -177,7 +175,7 @@ struct OptionText {
     OptionValue value = {};
     std::optional<Completions> offers = {};  // instead of the value's
 };
-inline const OptionText help_option{"help,h", "show this", no_value};
+inline const OptionText help_option{"help,h", "show this", OptionValue::Takes::none};
 
 void add_options(boost::program_options::options_description& options,
                  const std::vector<OptionText>& rows);
@@ -213,47 +211,5 @@ constexpr std::int64_t most_imported_ranks = 1'000'000;
 void check_one_printed(const std::string& command, const std::string& options,
                        const std::optional<std::string>& output,
                        const std::optional<std::string>& other);
-
-// --- for commands that read values by name ---
-
-// Rows that bind no field, added to a command's options.
-void add_unbound(boost::program_options::options_description& options,
-                 std::vector<OptionText> rows);
-
-// Options filled from values by the rows that `rows_of` binds to them.
-template <typename Options>
-Options filled(const boost::program_options::variables_map& values,
-               std::vector<OptionText> (*rows_of)(Options& options)) {
-    Options options;
-    fill_fields(options_of(rows_of(options)), values);
-    return options;
-}
-
-bool is_typed(const boost::program_options::variables_map& values, const char* option);
-std::optional<std::string> first_typed(const boost::program_options::variables_map& values,
-                                       std::initializer_list<const char*> options);
-const std::string& text_value(const boost::program_options::variables_map& values,
-                              const char* option);
-std::string text_or_empty(const boost::program_options::variables_map& values, const char* option);
-std::vector<std::string> texts_value(const boost::program_options::variables_map& values,
-                                     const char* option);
-std::vector<std::string> list_value(const boost::program_options::variables_map& values,
-                                    const char* option);
-std::int64_t whole_number(const boost::program_options::variables_map& values, const char* option,
-                          WholeNumbers range);
-inline std::int64_t whole_number(const std::string& text, const std::string& option,
-                                 WholeNumbers range) {
-    return range(text, option);
-}
-std::optional<std::int64_t> optional_number(const boost::program_options::variables_map& values,
-                                            const char* option, WholeNumbers range);
-std::vector<std::int64_t> whole_numbers(const boost::program_options::variables_map& values,
-                                        const char* option, WholeNumbers range);
-std::uint64_t seed_value(const boost::program_options::variables_map& values);
-template <typename Choices>
-auto choice_value(const boost::program_options::variables_map& values, const char* option,
-                  const Choices& choices) {
-    return choice_named(text_value(values, option), choices, std::string("--") + option);
-}
 
 }  // namespace bucketwise

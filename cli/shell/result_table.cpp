@@ -1,5 +1,6 @@
 #include "cli/shell/result_table.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 
@@ -17,30 +18,29 @@ namespace {
 
 constexpr std::size_t longest_cell = 100;
 
-std::string text_of(const Cell& cell, int decimals) {
-    if (const auto* text = std::get_if<std::string>(&cell)) {
-        return shown_line(*text, longest_cell);
+std::string text_of(const Json& cell, int decimals) {
+    if (cell.is_string()) {
+        return shown_line(cell.get_ref<const std::string&>(), longest_cell);
     }
-    if (const auto* whole = std::get_if<std::int64_t>(&cell)) {
-        return std::to_string(*whole);
+    if (cell.is_number_integer()) {
+        return cell.dump();
     }
-    const auto* number = std::get_if<double>(&cell);
-    if (number == nullptr || !std::isfinite(*number)) {
+    if (cell.is_null() || !std::isfinite(cell.get<double>())) {
         return "-";
     }
-    return decimals < 0 ? fmt::format("{:.{}g}", *number, -decimals)
-                        : fmt::format("{:.{}f}", *number, decimals);
+    return decimals < 0 ? fmt::format("{:.{}g}", cell.get<double>(), -decimals)
+                        : fmt::format("{:.{}f}", cell.get<double>(), decimals);
 }
 
-std::string csv_of(const Cell& cell) {
-    if (const auto* text = std::get_if<std::string>(&cell)) {
-        return csv_text(*text);
+std::string csv_of(const Json& cell) {
+    if (cell.is_string()) {
+        return csv_text(cell.get_ref<const std::string&>());
     }
-    if (const auto* whole = std::get_if<std::int64_t>(&cell)) {
-        return std::to_string(*whole);
+    if (cell.is_number_integer()) {
+        return cell.dump();
     }
-    const auto* number = std::get_if<double>(&cell);
-    return number != nullptr && std::isfinite(*number) ? fmt::format("{:.9g}", *number) : "";
+    const bool is_number = cell.is_number() && std::isfinite(cell.get<double>());
+    return is_number ? fmt::format("{:.9g}", cell.get<double>()) : "";
 }
 
 std::string text_report(const ResultTable& table) {
@@ -53,9 +53,8 @@ std::string text_report(const ResultTable& table) {
         }
         text.header.push_back(column.heading);
         // Names align left, numbers right.
-        text.left.push_back(std::ranges::any_of(table.rows, [c](const auto& row) {
-            return std::holds_alternative<std::string>(row[c]);
-        }));
+        text.left.push_back(
+            std::ranges::any_of(table.rows, [c](const auto& row) { return row[c].is_string(); }));
         for (std::size_t row = 0; row < table.rows.size(); ++row) {
             text.rows[row].push_back(text_of(table.rows[row][c], column.decimals));
         }
@@ -80,13 +79,9 @@ std::string json_report(const ResultTable& table, const Json& head) {
     for (const auto& row : table.rows) {
         Json& entry = rows.emplace_back(Json::object());
         for (std::size_t i = 0; i < row.size(); ++i) {
-            std::visit(
-                [&]<typename Value>(const Value& value) {
-                    if constexpr (!std::is_same_v<Value, std::monostate>) {
-                        entry[table.columns[i].key] = value;
-                    }
-                },
-                row[i]);
+            if (!row[i].is_null()) {
+                entry[table.columns[i].key] = row[i];
+            }
         }
     }
     document["notes"] = table.notes;
@@ -145,35 +140,79 @@ std::string markdown_table(const TextTable& table) {
     return text + '\n';
 }
 
-std::optional<double> error_of(const std::optional<double>& value,
-                               const std::optional<double>& truth) {
+std::optional<double> number_in(const NamedRow& row, const std::string& name) {
+    const auto found = row.find(name);
+    return found != row.end() && found->is_number() ? std::optional(found->get<double>())
+                                                    : std::nullopt;
+}
+
+std::optional<double> error_in(const NamedRow& row, const std::string& name,
+                               const std::string& against) {
+    const auto value = number_in(row, name);
+    const auto truth = number_in(row, against);
     return value && truth && *truth > 0 ? std::optional(*value / *truth - 1) : std::nullopt;
+}
+
+namespace {
+
+Json cell_in(const NamedRow& row, const NamedColumn& column) {
+    const std::string& name = column.of.empty() ? column.column.key : column.of;
+    const auto scaled = [&](const std::optional<double>& value) {
+        return value ? Json(*value * column.factor) : Json();
+    };
+    if (column.show == Show::error) {
+        return scaled(error_in(row, name, column.against));
+    }
+    if (column.show == Show::ratio) {
+        const auto part = number_in(row, name);
+        const auto whole = number_in(row, column.against);
+        return part && whole ? Json(*part / *whole) : Json();
+    }
+    return column.factor == 1 ? row.value(name, Json()) : scaled(number_in(row, name));
+}
+
+}  // namespace
+
+NamedColumn error_column(Column column, std::string of, std::string against) {
+    return {.column = std::move(column),
+            .of = std::move(of),
+            .factor = 100,
+            .show = Show::error,
+            .against = std::move(against)};
+}
+
+ResultTable table_of(const std::vector<NamedColumn>& columns, const std::vector<NamedRow>& rows) {
+    ResultTable table;
+    table.rows.resize(rows.size());
+    for (const NamedColumn& column : columns) {
+        const std::vector<Json> cells =
+            transformed(rows, [&](const NamedRow& row) { return cell_in(row, column); });
+        if (!column.always && std::ranges::all_of(cells, &Json::is_null)) {
+            continue;
+        }
+        table.columns.push_back(column.column);
+        for (std::size_t i = 0; i < rows.size(); ++i) {
+            table.rows[i].push_back(cells[i]);
+        }
+    }
+    return table;
 }
 
 ResultTable table_of(const std::vector<Column>& columns, const std::vector<NamedRow>& rows) {
     return table_of(transformed(columns,
                                 [](const Column& column) {
-                                    const auto cell = [key = column.key](const NamedRow& row) {
-                                        const auto found = row.find(key);
-                                        return found == row.end() ? Cell() : found->second;
-                                    };
-                                    return ColumnOf<NamedRow>{column, cell, false};
+                                    return NamedColumn{.column = column, .always = false};
                                 }),
                     rows);
 }
 
 std::optional<std::size_t> find_row(const CsvFile& file, const TableKeys& keys) {
     for (std::size_t row = 0; row < file.rows(); ++row) {
-        const auto has = [&](const auto& key) {
-            const auto& [column, value] = key;
-            if (const auto* text = std::get_if<std::string>(&value)) {
-                return file.text(row, column) == *text;
-            }
-            const auto* whole = std::get_if<std::int64_t>(&value);
-            return file.number(row, column) ==
-                   (whole ? static_cast<double>(*whole) : std::get<double>(value));
-        };
-        if (std::ranges::all_of(keys, has)) {
+        if (std::ranges::all_of(keys, [&](const auto& key) {
+                const auto& [column, value] = key;
+                return value.is_string() ? file.text(row, column) == value
+                                         : file.number(row, column) == value;
+            })) {
             return row;
         }
     }

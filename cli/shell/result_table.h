@@ -1,15 +1,13 @@
 // Tables of results: aligned text for people, Markdown, CSV for spreadsheets, JSON for programs.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
-#include <functional>
-#include <map>
 #include <optional>
 #include <string>
 #include <utility>
-#include <variant>
 #include <vector>
+
+#include <nlohmann/json.hpp>
 
 #include "cli/shell/csv.h"
 #include "sim/base/json.h"
@@ -46,60 +44,48 @@ struct Column {
     bool in_text = true;  // else in CSV and JSON only
 };
 
-// Nothing: "-" in text, empty in CSV, left out in JSON.
-using Cell = std::variant<std::monostate, std::string, std::int64_t, double>;
-
+// A cell is text, a whole number or a number; null, "-" in text, empty in CSV and left out in JSON.
 struct ResultTable {
     std::string title;  // before the table, in text
     std::vector<Column> columns;
-    std::vector<std::vector<Cell>> rows;  // each as long as `columns`
+    std::vector<std::vector<Json>> rows;  // each as long as `columns`
     std::vector<std::string> notes;       // after the table, one line each
 };
 
-template <typename Value>
-Cell cell_of(const std::optional<Value>& value, double factor = 1) {
-    return value ? Cell(static_cast<double>(*value) * factor) : Cell();
-}
+// --- rows of named cells ---
 
-// The relative error of `value`; nothing without either, or for a truth of zero.
-std::optional<double> error_of(const std::optional<double>& value,
-                               const std::optional<double>& truth);
+// An object; a name that is missing is an empty cell.
+using NamedRow = Json;
 
-// A column and its cell in a row.
-template <typename Row>
-struct ColumnOf {
-    Column column;
-    std::function<Cell(const Row&)> cell;
-    bool always = true;  // else left out where no row has it
+std::optional<double> number_in(const NamedRow& row, const std::string& name);
+// How much too large a cell is against another one, as a share; nothing without either, or where
+// the other is not above zero.
+std::optional<double> error_in(const NamedRow& row, const std::string& name,
+                               const std::string& against);
+
+enum class Show : std::uint8_t {
+    number,  // the cell itself
+    error,   // error_in()
+    ratio    // its share of another one
 };
 
-template <typename Row>
-ResultTable table_of(const std::vector<ColumnOf<Row>>& columns, const std::vector<Row>& rows) {
-    ResultTable table;
-    table.rows.resize(rows.size());
-    for (const ColumnOf<Row>& column : columns) {
-        std::vector<Cell> cells;
-        for (const Row& row : rows) {
-            cells.push_back(column.cell(row));
-        }
-        const bool is_empty = std::ranges::all_of(
-            cells, [](const Cell& cell) { return std::holds_alternative<std::monostate>(cell); });
-        if (is_empty && !column.always) {
-            continue;
-        }
-        table.columns.push_back(column.column);
-        for (std::size_t i = 0; i < rows.size(); ++i) {
-            table.rows[i].push_back(std::move(cells[i]));
-        }
-    }
-    return table;
-}
+struct NamedColumn {
+    Column column;
+    std::string of = {};  // the cell's name; empty: the column's key
+    double factor = 1;
+    Show show = Show::number;
+    std::string against = {};
+    bool always = true;  // else left out where all its cells are empty
+};
 
-// Cells by the keys of columns. A column without any cell is left out.
-using NamedRow = std::map<std::string, Cell>;
+// An error in percent.
+NamedColumn error_column(Column column, std::string of, std::string against);
+
+ResultTable table_of(const std::vector<NamedColumn>& columns, const std::vector<NamedRow>& rows);
+// A column without any cell is left out.
 ResultTable table_of(const std::vector<Column>& columns, const std::vector<NamedRow>& rows);
 
-using TableKeys = std::vector<std::pair<std::string, Cell>>;  // by column
+using TableKeys = std::vector<std::pair<std::string, Json>>;  // by column
 
 // The first row of a published table with these values. Throws InputError for a missing column.
 std::optional<std::size_t> find_row(const CsvFile& file, const TableKeys& keys);

@@ -29,8 +29,6 @@
 
 namespace bucketwise {
 
-namespace po = boost::program_options;
-
 namespace {
 
 constexpr WholeNumbers batches{1, std::int64_t{1} << 40};  // the scenario's reader knows better
@@ -220,48 +218,6 @@ std::string read_link_text(const std::string& link) {
                          fmt::format("{}, or a preset such as {}; bucketwise link list names all",
                                      error.expected(), fmt::join(nearest_presets(link), ", ")),
                          error.got());
-    }
-}
-
-// --- for commands that read values by name ---
-
-namespace {
-
-void add_named(po::options_description& options, const std::set<std::string_view>& names) {
-    ScenarioOptions unused;
-    std::vector<OptionText> rows = scenario_rows(unused);
-    std::erase_if(rows, [&](const OptionText& row) { return !names.contains(row.name); });
-    add_unbound(options, rows);
-}
-
-}  // namespace
-
-void add_scenario_options(po::options_description& options) {
-    add_named(options, {"link", "strategy", "set"});
-}
-
-void add_set_option(po::options_description& options) {
-    add_named(options, {"set"});
-}
-
-void change_document(const po::variables_map& values, const std::string& file, Json& document) {
-    change_document(filled(values, simulated_rows), file, document);
-}
-
-std::string scenario_file(const po::variables_map& values, const std::string& command) {
-    if (values.count("scenario") == 0) {
-        throw UsageError{fmt::format(
-            "{0}: expected a scenario file or a model's name, got none; see bucketwise {0} --help",
-            command)};
-    }
-    return text_value(values, "scenario");
-}
-
-void refuse_scenario(const po::variables_map& values, const std::string& command) {
-    if (values.count("scenario") != 0) {
-        throw UsageError{
-            fmt::format("{0}: expected options, got \"{1}\"; see bucketwise {0} --help", command,
-                        text_value(values, "scenario"))};
     }
 }
 

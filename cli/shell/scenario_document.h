@@ -6,8 +6,6 @@
 #include <string>
 #include <vector>
 
-#include <boost/program_options.hpp>
-
 #include "cli/shell/option_values.h"
 #include "sim/base/json.h"
 #include "sim/link/link.h"
@@ -53,17 +51,5 @@ void change_nccl_version(const std::optional<NcclVersion>& version, LinkParamete
 
 // The text of a link file or of a preset. Throws InputError.
 std::string read_link_text(const std::string& link);
-
-// --- for commands that read values by name ---
-
-void add_scenario_options(boost::program_options::options_description& options);
-void add_set_option(boost::program_options::options_description& options);
-void change_document(const boost::program_options::variables_map& values, const std::string& file,
-                     Json& document);
-// The scenario of bench `command`, or none. Throw UsageError.
-std::string scenario_file(const boost::program_options::variables_map& values,
-                          const std::string& command);
-void refuse_scenario(const boost::program_options::variables_map& values,
-                     const std::string& command);
 
 }  // namespace bucketwise

@@ -183,15 +183,14 @@ TEST_CASE("what this program printed can be what was published") {
 TEST_CASE("a wrong simulation or table is one line and exit code 2") {
     const TestFolder folder;
     write_file(folder.file("link.json"), plain_link);
-    write_file(folder.file("zero.csv"), "backend,data_size_mb,time_s,std_s\ngloo,1,0,0\n");
-    write_file(folder.file("none.csv"), "backend,data_size_mb,time_s,std_s\nmpi,1,1,0\n");
+    write_file(folder.file("zero.csv"), "world_size,bytes,algorithm,time_s\n2,4,ring,0\n");
+    write_file(folder.file("none.csv"),
+               "backend,world_size,bytes,algorithm,time_s\nmpi,2,4,ring,1\n");
     write_file(folder.file("word.csv"),
-               "comparison,world_size,tensor_elements,ring_max_s,other_max_s\n"
-               "ring_vs_library,two,1,1,1\n");
+               "world_size,tensor_elements,algorithm,time_s\ntwo,4,ring,1\n");
     write_file(folder.file("half.csv"), "world_size,bytes,algorithm,time_s\n1.5,4,ring,1\n");
-    write_file(folder.file("other.csv"),
-               "comparison,world_size,tensor_elements,ring_max_s,other_max_s\n"
-               "ring_vs_tree,2,1,1,1\n");
+    write_file(folder.file("memory.csv"),
+               "world_size,bytes,algorithm,time_s,max_memory_kib\n2,4,ring,1,0\n");
     write_file(folder.file("columns.csv"), "a,b\n1,2\n");
     write_file(folder.file("broken.json"), "{");
     const std::string link = "--simulate --link '" + folder.file("link.json") + "' ";
@@ -217,7 +216,7 @@ TEST_CASE("a wrong simulation or table is one line and exit code 2") {
           link + "--published '" + folder.file("none.csv") + "'",
           link + "--published '" + folder.file("word.csv") + "'",
           link + "--published '" + folder.file("half.csv") + "'",
-          link + "--published '" + folder.file("other.csv") + "'",
+          link + "--published '" + folder.file("memory.csv") + "'",
           link + "--published '" + folder.file("columns.csv") + "'",
           "--simulate --link '" + folder.file("broken.json") + "'",
           std::string("--simulate --link absent.json"),

@@ -3,13 +3,10 @@
 // numbers can, and that nobody changes either without seeing it.
 #include <algorithm>
 #include <cmath>
-#include <optional>
 #include <string>
 #include <vector>
 
-#include "bench/all_reduce/rows.h"
-#include "bench/all_reduce/simulation.h"
-#include "cli/shell/csv.h"
+#include "bench/all_reduce/all_reduce.h"
 #include "sim/link/collective.h"
 #include "tests/catch.h"
 
@@ -35,27 +32,38 @@ SimulationRequest butterfly_links() {
     return request;
 }
 
-std::vector<PublishedAllReduce> rows_of(const std::string& table, const std::string& backend) {
+BenchRows rows_of(const std::string& table, const std::string& backend) {
     return read_published_all_reduces(scenarios + "/published/" + table, DType::float64, backend);
 }
 
-double time_error(const SimulationRequest& request, const PublishedAllReduce& row) {
-    return simulate_all_reduce(request, row.place, DType::float64)->time_us / 1e6 / *row.time_s - 1;
+double simulated_s(const SimulationRequest& request, BenchRow row) {
+    add_simulated(request, DType::float64, row);
+    return row["simulated_time_s"];
+}
+
+double simulated_s(const SimulationRequest& request, std::int64_t ranks, std::int64_t bytes,
+                   const char* algorithm) {
+    return simulated_s(request, row_at(ranks, {bytes}, algorithm, DType::float64));
+}
+
+double time_error(const SimulationRequest& request, const BenchRow& row) {
+    return simulated_s(request, row) / row["published_time_s"].get<double>() - 1;
 }
 
 TEST_CASE("all-reduces of the CS336 table are within 5 % and one standard deviation") {
     for (const std::string backend : {"gloo", "nccl"}) {
         const SimulationRequest request =
             links({"library"}, {backend == "gloo" ? "gloo_cs336.json" : "nccl_cs336_2gpu.json"});
-        const std::vector<PublishedAllReduce> rows = rows_of("cs336_allreduce.csv", backend);
+        const BenchRows rows = rows_of("cs336_allreduce.csv", backend);
         REQUIRE(rows.size() == 3);
-        for (const PublishedAllReduce& row : rows) {
-            INFO(backend << " " << row.place.size.count);
+        for (const BenchRow& row : rows) {
+            INFO(row.dump());
             const double error = time_error(request, row);
-            CHECK(std::abs(error) * *row.time_s <= *row.std_s);
+            CHECK(std::abs(error) * row["published_time_s"].get<double>() <=
+                  row["published_std_s"].get<double>());
             CHECK(std::abs(error) <= 0.05);
             // Reached: 10 MB over Gloo is 3.8 % too long, all else as published.
-            const bool hardest = backend == "gloo" && row.place.size == Bytes{10 << 20};
+            const bool hardest = backend == "gloo" && row["bytes"] == 10 << 20;
             CHECK(std::abs(error) <= (hardest ? 0.0385 : 0.002));
         }
     }
@@ -66,7 +74,7 @@ TEST_CASE("a message that no row holds lies between its neighbours") {
     // 100 MiB: 2 x 1/2 of 104,857,600 B at 1.1773 GB/s is 89.07 ms, whatever the latency of small
     // messages; in proportion to the published 912.0 ms of 1024 MiB it is 89.06.
     const auto time = [&](std::int64_t bytes) {
-        return simulate_all_reduce(gloo, {2, {bytes}, "library"}, DType::float32)->time_us / 1e3;
+        return 1e3 * simulated_s(gloo, 2, bytes, "library");
     };
     CHECK(time(104'857'600) == Approx(89.07).epsilon(1e-3));
     // MB read as 10^6 instead: 4.9 % less of the bandwidth's part, all of it here.
@@ -80,10 +88,10 @@ TEST_CASE("ring, direct and library all-reduces grow with the ranks as published
     double sum = 0;
     double alone = 0;
     int count = 0;
-    for (const PublishedAllReduce& row : rows_of("ring_butterfly.csv", "gloo")) {
-        INFO(row.place.algorithm << " " << row.place.ranks);
+    for (const BenchRow& row : rows_of("ring_butterfly.csv", "gloo")) {
+        INFO(row.dump());
         const double error = time_error(request, row);
-        if (row.place.ranks == 1) {
+        if (row["world_size"] == 1) {
             // Nothing is sent; the four published times are 12, 15, 17 and 20 ms.
             alone = std::max(alone, std::abs(error));
             continue;
@@ -100,9 +108,8 @@ TEST_CASE("ring, direct and library all-reduces grow with the ranks as published
 
 TEST_CASE("the direct exchange overtakes the ring between 4 and 8 ranks, as published") {
     const SimulationRequest request = butterfly_links();
-    const auto time = [&](const std::string& algorithm, std::int64_t ranks) {
-        return simulate_all_reduce(request, {ranks, {8 * ranks}, algorithm}, DType::float64)
-            ->time_us;
+    const auto time = [&](const char* algorithm, std::int64_t ranks) {
+        return simulated_s(request, ranks, 8 * ranks, algorithm);
     };
     CHECK(time("ring", 2) < time("direct", 2));  // published: 24 and 26 ms
     CHECK(time("ring", 4) < time("direct", 4));  // 26 and 27
@@ -116,12 +123,10 @@ TEST_CASE("the direct exchange overtakes the ring between 4 and 8 ranks, as publ
 
 TEST_CASE("memory of the ring and butterfly table is within 1 %") {
     const SimulationRequest request = butterfly_links();
-    for (const PublishedAllReduce& row : rows_of("ring_butterfly.csv", "gloo")) {
-        INFO(row.place.algorithm << " " << row.place.ranks);
-        const auto simulated = simulate_all_reduce(request, row.place, DType::float64);
-        CHECK(std::abs(static_cast<double>(*simulated->peak_memory_bytes) / 1024 /
-                           *row.peak_memory_kib -
-                       1) <= 0.01);
+    for (BenchRow row : rows_of("ring_butterfly.csv", "gloo")) {
+        INFO(row.dump());
+        add_simulated(request, DType::float64, row);
+        CHECK(std::abs(*error_in(row, "simulated_memory_kib", "published_max_memory_kib")) <= 0.01);
     }
 }
 

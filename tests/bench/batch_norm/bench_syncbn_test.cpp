@@ -124,13 +124,13 @@ TEST_CASE("what bench syncbn cannot do is refused with 2 and one line") {
         CHECK(outcome.output.empty());
     };
     check_refused({"--simulate"}, "expected a scenario, whose device, ranks and link");
-    check_refused({machine}, "expected a scenario only with --simulate");
+    check_refused({machine}, "--scenario has no effect without --simulate");
     check_refused({"--set", "/a=1"}, "--set has no effect without --simulate");
     check_refused({machine, "--simulate", "--rounds", "3"}, "--rounds has no effect where");
     check_refused({machine, "--simulate", "--link-rate", "1gbit"}, "--link-rate has no effect");
     check_refused({"--strategy", "flat"}, "strategy");
     check_refused({scenarios + "/two_buckets.json", "--simulate"},
-                  "/workload/device: expected a device to simulate, got none");
+                  "/workload/device: expected a device to simulate, with a float32 peak, got none");
     check_refused({"--implementations", "pytorch"}, "--implementations: expected gather or fused");
     check_refused({"--implementations", "mine"},
                   "--implementations: expected one of gather, fused");

@@ -21,9 +21,8 @@ ResultTable example() {
                         {.key = "step_ms", .heading = "step\n(ms)", .decimals = 2},
                         {.key = "buckets", .heading = "buckets"},
                         {.key = "samples", .heading = "", .in_text = false}},
-            .rows = {{std::string("naive"), 12.3456, std::int64_t{7}, std::int64_t{9}},
-                     {std::string("a, \"b\""), std::monostate{}, std::int64_t{1000},
-                      std::numeric_limits<double>::quiet_NaN()}},
+            .rows = {{"naive", 12.3456, 7, 9},
+                     {"a, \"b\"", Json(), 1000, std::numeric_limits<double>::quiet_NaN()}},
             .notes = {"one note"}};
 }
 
