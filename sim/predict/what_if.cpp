@@ -281,12 +281,14 @@ void WhatIfs::read_document(const std::vector<std::size_t>& position) {
         make_input();
     } else {
         const BatchNormSync batch_norm = scenario_.sync.batch_norm;
+        const ShardedComputing sharded = sharded_computing(scenario_);
         const bool shards = scenario_.sharding.has_value();
         const Strategy strategy = scenario_.sync.strategy;
         const bool cuda_graph = scenario_.step.cuda_graph;
         reread_scenario(document_, file_, read_file_, changed, scenario_, StrategyKinds::all);
         if (changed.contains(ScenarioSection::workload) ||
-            scenario_.sync.batch_norm != batch_norm || scenario_.sharding.has_value() != shards ||
+            scenario_.sync.batch_norm != batch_norm || sharded_computing(scenario_) != sharded ||
+            scenario_.sharding.has_value() != shards ||
             scenario_.sync.strategy != strategy || scenario_.step.cuda_graph != cuda_graph) {
             make_input();
         } else {

@@ -157,11 +157,14 @@ bool has_prior_computing(const Scenario& scenario);
 // The same scenario with that at one end of its range. Precondition (asserted): it has it.
 Scenario at_device_end(Scenario scenario, PresetEnd end);
 
+// What the scenario's strategy changes in computing.
+ShardedComputing sharded_computing(const Scenario& scenario);
+
 // Turns a scenario into what the simulator runs.
 StepInput step_input(const Scenario& scenario);
 
-// The same with the workload that step_input() has built before, of the same section workload and
-// the same batch_norm: for large models most of the work.
+// The same with the workload that step_input() has built before, of the same section workload, the
+// same batch_norm and the same sharded_computing(): for large models most of the work.
 StepInput step_input(const Scenario& scenario, Workload workload);
 
 // The ranks that share parameters, of a scenario that shards: all, or hsdp's.

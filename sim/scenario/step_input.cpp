@@ -127,7 +127,8 @@ Workload timed_workload(const ModelWorkload& workload, const Scenario& scenario)
                              .batch_norm = scenario.sync.batch_norm,
                              .run = workload.run,
                              .is_one_launch = scenario.step.cuda_graph,
-                             .recompute = workload.recompute};
+                             .recompute = workload.recompute,
+                             .sharded = sharded_computing(scenario)};
     return workload_from_model(model_of(workload), workload.dtype, timing);
 }
 
@@ -308,6 +309,14 @@ void set_cluster(const Scenario& scenario, StepInput& input) {
                    input.workload.late_host);
     }
     assume_interference(device, input);
+}
+
+ShardedComputing sharded_computing(const Scenario& scenario) {
+    const auto* workload = std::get_if<ModelWorkload>(&scenario.workload);
+    const bool compiles_blocks =
+        scenario.sharding && scenario.sharding->strategy != ShardedStrategy::zero3 &&
+        workload != nullptr && workload->run.execution == Execution::compiled;
+    return {compiles_blocks, scenario.sharding && scenario.sharding->float8_all_gather};
 }
 
 StepInput step_input(const Scenario& scenario) {

@@ -10,6 +10,9 @@ namespace {
 
 constexpr double single_precision = 4;  // bytes
 constexpr double half_precision = 2;
+// Traffic left of a pass in a neighbour's kernel, and of a sum of gradients in a norm's.
+constexpr double fused_pass = 1.0 / 2;
+constexpr double fused_sum = 1.0 / 3;
 
 const EagerPass& eager_pass(const Operation& operation, Pass pass) {
     return is_forward(pass)               ? operation.eager.forward
@@ -66,11 +69,11 @@ double EagerCosts::stream_size() const {
     return autocast_ ? single_precision : size_;
 }
 
-PassCost EagerCosts::of(const Operation& operation, Pass pass, bool follows_pass) const {
+PassCost EagerCosts::of(const Operation& operation, Pass pass, const PassPlace& place) const {
     PassCost cost = is_attention(operation.kind) && run_.attention != AttentionKernel::eager
                         ? attention_cost(operation, pass)
-                    : operation.product ? product_cost(operation, pass)
-                                        : memory_cost(operation, pass, follows_pass);
+                    : operation.product ? product_cost(operation, pass, place)
+                                        : memory_cost(operation, pass, place);
     cost.seconds +=
         static_cast<double>(cost.kernels) * 1e-6 * (*device_.prior)[GpuFactor::kernel_us];
     return cost;
@@ -100,7 +103,8 @@ PassCost EagerCosts::attention_cost(const Operation& operation, Pass pass) const
             eager.kernels + (forward ? 0 : 1)};
 }
 
-PassCost EagerCosts::product_cost(const Operation& operation, Pass pass) const {
+PassCost EagerCosts::product_cost(const Operation& operation, Pass pass,
+                                  const PassPlace& place) const {
     const EagerPass& eager = eager_pass(operation, pass);
     const bool convolution = operation.kind == OperationKind::convolution;
     const auto operands = static_cast<double>(operation.operand_elements);
@@ -110,8 +114,11 @@ PassCost EagerCosts::product_cost(const Operation& operation, Pass pass) const {
                   eager.kernels};
     if (pass == Pass::input_gradient) {  // sums of gradients that are charged to it
         const std::int64_t forked = operation.input_gradient.elements - operation.operand_elements;
-        cost.seconds +=
-            passes_seconds(static_cast<double>(std::max<std::int64_t>(forked, 0)) * stream_size());
+        cost.seconds += passes_seconds(static_cast<double>(std::max<std::int64_t>(forked, 0)) *
+                                       (place.compiled ? fused_sum : 1) * stream_size());
+        if (place.compiled && operation.kind == OperationKind::linear) {
+            cost.kernels = 1;
+        }
     }
     const MatrixProduct& product = *operation.product;
     const double weights =
@@ -128,17 +135,20 @@ PassCost EagerCosts::product_cost(const Operation& operation, Pass pass) const {
     return cost;
 }
 
-PassCost EagerCosts::memory_cost(const Operation& operation, Pass pass, bool follows_pass) const {
+PassCost EagerCosts::memory_cost(const Operation& operation, Pass pass,
+                                 const PassPlace& place) const {
     const EagerPass& eager = eager_pass(operation, pass);
     const bool stream =
         operation.kind == OperationKind::stream || operation.kind == OperationKind::normalisation;
     auto elements = static_cast<double>(work_of(operation, pass).elements);
     std::int64_t kernels = eager.kernels;
-    if (run_.execution == Execution::compiled) {
-        // The input is still on the chip and need not be written.
-        const bool fuses = follows_pass && operation.kind != OperationKind::normalisation;
-        elements *= fuses ? 0.5 : 1;
-        kernels = fuses ? 0 : std::min<std::int64_t>(kernels, 1);
+    if (place.compiled && operation.kind == OperationKind::gate) {
+        return {};
+    }
+    if (place.compiled) {
+        const bool sums = operation.kind == OperationKind::stream && pass == Pass::input_gradient;
+        elements *= !place.fused ? 1 : sums ? fused_sum : fused_pass;
+        kernels = place.fused ? 0 : std::min<std::int64_t>(kernels, 1);
     } else {
         elements += static_cast<double>(eager.elements);
         if (autocast_ && operation.kind == OperationKind::normalisation &&
@@ -151,14 +161,15 @@ PassCost EagerCosts::memory_cost(const Operation& operation, Pass pass, bool fol
     return {passes_seconds(elements * (stream ? stream_size() : size_)), kernels};
 }
 
-Duration EagerCosts::host(const PassCost& cost, Pass pass, bool node,
-                          std::int64_t gradients) const {
-    const HostCosts costs = host_costs(run_.execution);
+Duration EagerCosts::host(const PassCost& cost, Pass pass, bool node, std::int64_t gradients,
+                          const PassPlace& place) const {
+    const HostCosts costs = host_costs(place.compiled ? Execution::compiled : Execution::eager);
     const double once = cost.kernels == 0  ? 0
                         : is_forward(pass) ? costs.operation_us
                                            : (node ? costs.node_us : 0);
     const double us = once + static_cast<double>(cost.kernels) * costs.kernel_us +
-                      static_cast<double>(gradients) * costs.gradient_us;
+                      static_cast<double>(gradients) * costs.gradient_us +
+                      (place.enters_graph ? costs.graph_us : 0);
     return duration_from_us(us * (*device_.prior)[GpuFactor::host_scale]);
 }
 

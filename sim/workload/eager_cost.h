@@ -7,6 +7,7 @@
 
 #include "sim/base/dtype.h"
 #include "sim/base/units.h"
+#include "sim/workload/compiled.h"
 #include "sim/workload/device.h"
 #include "sim/workload/gpu_prior.h"
 #include "sim/workload/model.h"
@@ -59,21 +60,22 @@ class EagerCosts {
     EagerCosts(const Model& model, const Device& device, Arithmetic arithmetic, DType dtype,
                const RunAs& run);
 
-    // `follows_pass`: the operation before it in the same direction passes over memory too, so that
-    // a compiler fuses the two. A fused attention costs in its last operation, the sum of values;
-    // those before it cost nothing, but stay in the list for real ranks.
-    [[nodiscard]] PassCost of(const Operation& operation, Pass pass, bool follows_pass) const;
+    // A fused attention costs in its last operation, the sum of values; those before it cost
+    // nothing, but stay in the list for real ranks.
+    [[nodiscard]] PassCost of(const Operation& operation, Pass pass,
+                              const PassPlace& place = {}) const;
 
     // Host time to launch it. `node`: autograd's node is reached with it; `gradients`: parameters
     // whose gradients it puts in place.
-    [[nodiscard]] Duration host(const PassCost& cost, Pass pass, bool node,
-                                std::int64_t gradients) const;
+    [[nodiscard]] Duration host(const PassCost& cost, Pass pass, bool node, std::int64_t gradients,
+                                const PassPlace& place = {}) const;
 
   private:
     [[nodiscard]] PassCost attention_cost(const Operation& operation, Pass pass) const;
-    [[nodiscard]] PassCost product_cost(const Operation& operation, Pass pass) const;
+    [[nodiscard]] PassCost product_cost(const Operation& operation, Pass pass,
+                                        const PassPlace& place) const;
     [[nodiscard]] PassCost memory_cost(const Operation& operation, Pass pass,
-                                       bool follows_pass) const;
+                                       const PassPlace& place) const;
     [[nodiscard]] double passes_seconds(double bytes) const;
     [[nodiscard]] double stream_size() const;
 

@@ -11,6 +11,7 @@
 #include "sim/base/dtype.h"
 #include "sim/base/units.h"
 #include "sim/workload/batch_norm.h"
+#include "sim/workload/compiled.h"
 #include "sim/workload/device.h"
 #include "sim/workload/eager_cost.h"
 #include "sim/workload/model.h"
@@ -27,13 +28,6 @@ struct Gradient {
     bool operator==(const Gradient&) const = default;
 
     [[nodiscard]] Bytes size() const { return numel * element_size(dtype); }
-};
-
-// One pass of one operation of a model, which a real rank runs for a TimedOperation.
-struct OperationPass {
-    std::int32_t operation = 0;  // index into Model::operations
-    Pass pass = Pass::forward;
-    bool operator==(const OperationPass&) const = default;
 };
 
 // Streams of a device by number: the compute stream, and beside it those of
@@ -146,6 +140,13 @@ struct GradientReadiness {
 Workload workload_from_readiness(const std::vector<GradientReadiness>& gradients, Duration forward,
                                  Duration backward);
 
+// How a sharded strategy's computing differs from a single rank's.
+struct ShardedComputing {
+    bool compiles_blocks = false;  // one by one, where the model is compiled
+    bool gathers_float8 = false;   // linear layers' weights arrive in float8
+    bool operator==(const ShardedComputing&) const = default;
+};
+
 // How the operations of a model get their times.
 struct ModelTiming {
     Device device;  // rates; with totals only their ratios matter
@@ -159,6 +160,7 @@ struct ModelTiming {
     RunAs run = {};              // where nothing was measured
     bool is_one_launch = false;  // the step is one CUDA graph
     std::optional<Recompute> recompute = {};
+    ShardedComputing sharded = {};
     bool operator==(const ModelTiming&) const = default;
 };
 
@@ -181,6 +183,8 @@ struct ModelTiming {
 // Where blocks are checkpointed, backward runs a block's operations again, in forward's order,
 // before the block's own. Measured backward passes contain them. Precondition (asserted): no
 // BatchNorm is synchronised then.
+//
+// Where blocks are compiled one by one, the gradients of a block are ready when its backward ends.
 Workload workload_from_model(const Model& model, DType gradient_dtype, const ModelTiming& timing);
 
 }  // namespace bucketwise
