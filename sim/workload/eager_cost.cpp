@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "sim/base/invariant.h"
+#include "sim/workload/float8.h"
 
 namespace bucketwise {
 namespace {
@@ -35,6 +36,11 @@ MatrixProduct shape_of(const Operation& operation, Pass pass) {
     }
 }
 
+// Of 8-bit operands the result has a byte more.
+double result_elements(const MatrixProduct& product) {
+    return static_cast<double>(product.m * product.n) * static_cast<double>(product.count);
+}
+
 AttentionKernel automatic_attention(const Model& model, const Device& device,
                                     Arithmetic arithmetic) {
     if (model.writes_attention_out) {
@@ -47,9 +53,11 @@ AttentionKernel automatic_attention(const Model& model, const Device& device,
 }  // namespace
 
 EagerCosts::EagerCosts(const Model& model, const Device& device, Arithmetic arithmetic, DType dtype,
-                       const RunAs& run)
+                       const RunAs& run, bool gathers_float8)
     : device_(device),
-      arithmetic_(arithmetic),
+      arithmetic_(beside_float8(arithmetic)),
+      float8_(is_float8(arithmetic) ? std::optional(arithmetic) : std::nullopt),
+      gathers_float8_(gathers_float8),
       autocast_(dtype == DType::float32 && element_size(arithmetic) == Bytes{2}),
       run_(run),
       size_(static_cast<double>(element_size(arithmetic).count)) {
@@ -108,17 +116,24 @@ PassCost EagerCosts::product_cost(const Operation& operation, Pass pass,
     const EagerPass& eager = eager_pass(operation, pass);
     const bool convolution = operation.kind == OperationKind::convolution;
     const auto operands = static_cast<double>(operation.operand_elements);
-    PassCost cost{product_seconds({shape_of(operation, pass), operands * size_, convolution},
-                                  device_, arithmetic_) +
+    const bool in_float8 = float8_ && converts_to_float8(operation, place);
+    const double product_bytes =
+        in_float8 ? operands + result_elements(shape_of(operation, pass)) : operands * size_;
+    PassCost cost{product_seconds({shape_of(operation, pass), product_bytes, convolution}, device_,
+                                  in_float8 ? *float8_ : arithmetic_) +
                       passes_seconds(static_cast<double>(eager.elements) * size_),
                   eager.kernels};
     if (pass == Pass::input_gradient) {  // sums of gradients that are charged to it
-        const std::int64_t forked = operation.input_gradient.elements - operation.operand_elements;
-        cost.seconds += passes_seconds(static_cast<double>(std::max<std::int64_t>(forked, 0)) *
+        cost.seconds += passes_seconds(static_cast<double>(forked_elements(operation)) *
                                        (place.compiled ? fused_sum : 1) * stream_size());
         if (place.compiled && operation.kind == OperationKind::linear) {
             cost.kernels = 1;
         }
+    }
+    if (in_float8) {
+        const CastCost casts = float8_casts(operation, pass, place, *float8_, gathers_float8_);
+        cost.seconds += passes_seconds(casts.bytes);
+        cost.kernels += casts.kernels;
     }
     const MatrixProduct& product = *operation.product;
     const double weights =

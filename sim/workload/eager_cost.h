@@ -57,8 +57,9 @@ struct PassCost {
 class EagerCosts {
   public:
     // `dtype` is the parameters': float32 beside an arithmetic of 16 bits is autocast.
+    // `gathers_float8`: weights of linear layers arrive in float8.
     EagerCosts(const Model& model, const Device& device, Arithmetic arithmetic, DType dtype,
-               const RunAs& run);
+               const RunAs& run, bool gathers_float8 = false);
 
     // A fused attention costs in its last operation, the sum of values; those before it cost
     // nothing, but stay in the list for real ranks.
@@ -80,7 +81,9 @@ class EagerCosts {
     [[nodiscard]] double stream_size() const;
 
     const Device& device_;
-    Arithmetic arithmetic_;
+    Arithmetic arithmetic_;             // of products that are not in float8
+    std::optional<Arithmetic> float8_;  // of linear layers in blocks
+    bool gathers_float8_;
     bool autocast_;
     RunAs run_;
     double size_;  // of an element, in bytes

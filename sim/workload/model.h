@@ -132,6 +132,10 @@ struct Operation {
 // normalising twice.
 Work work_of(const Operation& operation, Pass pass);
 
+// Gradients of a product's input that autograd sums, with their sum: other operations read that
+// tensor, too.
+std::int64_t forked_elements(const Operation& product);
+
 // A buffer that data-parallel wrappers broadcast at each forward (BatchNorm's running statistics).
 struct Buffer {
     std::string name;

@@ -34,7 +34,8 @@ bool is_measured(const ModelTiming& timing) {
 Costs costs_of(const Model& model, DType dtype, const ModelTiming& timing) {
     Costs costs{model, timing, {}, {model, timing.run.execution, timing.sharded.compiles_blocks}};
     if (timing.device.prior && !is_measured(timing)) {
-        costs.eager.emplace(model, timing.device, timing.arithmetic, dtype, timing.run);
+        costs.eager.emplace(model, timing.device, timing.arithmetic, dtype, timing.run,
+                            timing.sharded.gathers_float8);
     }
     return costs;
 }
@@ -120,7 +121,8 @@ CostedOperation pass_of(const Model& model, std::size_t index, Pass pass, const 
     const Operation& operation = model.operations[index];
     return {{.name = operation.name + suffix,
              .source = OperationPass{static_cast<std::int32_t>(index), pass}},
-            roofline_seconds(work_of(operation, pass), timing.device, timing.arithmetic)};
+            roofline_seconds(work_of(operation, pass), timing.device,
+                             beside_float8(timing.arithmetic))};
 }
 
 std::vector<CostedOperation> forward_pass(const Model& model, const ModelTiming& timing) {
@@ -268,6 +270,20 @@ void recognise_late_host(const Model& model, DType dtype, const ModelTiming& tim
         static_cast<double>(measured.count()) / static_cast<double>(prior.host.count());
 }
 
+// The weights of linear layers that multiply in float8.
+void mark_float8(const Model& model, std::vector<Gradient>& gradients) {
+    for (const RecomputedBlock& block : recomputed_blocks(model, {}, false)) {
+        for (std::size_t i = block.first; i < block.end; ++i) {
+            const Operation& operation = model.operations[i];
+            for (const std::int32_t parameter : operation.parameters) {
+                Gradient& gradient = gradients[static_cast<std::size_t>(parameter)];
+                gradient.is_float8 = operation.kind == OperationKind::linear &&
+                                     gradient.numel == operation.product->k * operation.product->n;
+            }
+        }
+    }
+}
+
 std::vector<BufferGroup> buffer_groups(const Model& model) {
     std::map<std::int64_t, BufferGroup> by_element_size;
     for (const Buffer& buffer : model.buffers) {
@@ -329,6 +345,9 @@ Workload workload_from_model(const Model& model, DType gradient_dtype, const Mod
     for (const Parameter& parameter : model.parameters) {
         workload.gradients.push_back({parameter.name, parameter.numel(), gradient_dtype, false,
                                       parameter.shape.empty() ? 1 : parameter.shape.front()});
+    }
+    if (is_float8(timing.arithmetic)) {
+        mark_float8(model, workload.gradients);
     }
     const Costs costs = costs_of(model, gradient_dtype, timing);
     workload.forward = timed(forward_pass(model, timing), costs, timing.measured_forward,

@@ -23,8 +23,9 @@ struct Gradient {
     std::string name;  // the parameter's name
     std::int64_t numel = 0;
     DType dtype = DType::float32;
-    bool sparse = false;    // PyTorch gives a sparse gradient a bucket of its own
-    std::int64_t rows = 0;  // extent of the first dimension, along which it is cut; 0: not known
+    bool sparse = false;     // PyTorch gives a sparse gradient a bucket of its own
+    std::int64_t rows = 0;   // extent of the first dimension, along which it is cut; 0: not known
+    bool is_float8 = false;  // of a linear layer's weight, which multiplies in float8
     bool operator==(const Gradient&) const = default;
 
     [[nodiscard]] Bytes size() const { return numel * element_size(dtype); }
