@@ -6,26 +6,10 @@
 #include "sim/workload/models/models.h"
 #include "sim/workload/workload.h"
 #include "tests/catch.h"
+#include "tests/sim/workload/slow_memory.h"
 
 namespace bucketwise {
 namespace {
-
-// Every factor 1 but for kernels, which cost nothing beyond their work, and a memory of 10^9 bytes
-// per s, beside which products take no time.
-Device slow_memory() {
-    Device device = *device_preset("A100");
-    device.memory_bandwidth = {1'000'000'000};
-    device.peak_tflop_per_s.fill(1e9);
-    device.prior->given.fill(1.0);
-    device.prior->given[static_cast<std::size_t>(GpuFactor::kernel_us)] = 0;
-    return device;
-}
-
-const Operation& named(const Model& model, const std::string& name) {
-    const auto found = std::ranges::find(model.operations, name, &Operation::name);
-    REQUIRE(found != model.operations.end());
-    return *found;
-}
 
 std::int64_t kernels(const EagerCosts& costs, const Operation& operation, Pass pass) {
     return costs.of(operation, pass).kernels;
