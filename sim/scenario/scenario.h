@@ -163,7 +163,7 @@ bool has_prior_computing(const Scenario& scenario);
 // The same scenario with that at one end of its range. Precondition (asserted): it has it.
 Scenario at_device_end(Scenario scenario, PresetEnd end);
 
-// What the scenario's strategy changes in computing.
+// How the scenario's strategy changes computing.
 ShardedComputing sharded_computing(const Scenario& scenario);
 
 // Turns a scenario into what the simulator runs.

@@ -372,7 +372,16 @@ const JsonTable<Scenario>& scenario_keys() {
         {},
         {Json{{"if",
                {{"required", {"step"}}, {"properties", {{"step", {{"required", {"optimizer"}}}}}}}},
-              {"then", {{"properties", {{"workload", {{"required", {"device"}}}}}}}}}}};
+              {"then", {{"properties", {{"workload", {{"required", {"device"}}}}}}}}},
+         Json::parse(
+             R"({"if": {"required": ["sync"], "properties": {"sync": {"required": ["sharding"],
+             "properties": {"sharding": {"required": ["float8_all_gather"],
+                                         "properties": {"float8_all_gather": {"const": true}}}}}}},
+             "then": {"properties": {"workload": {"required": ["arithmetic"],
+                 "properties": {"arithmetic": {"const": "float8_tensorwise"}}}}}})"),
+         Json::parse(R"({"if": {"required": ["step"], "properties": {"step":
+             {"required": ["clip_gradients"], "properties": {"clip_gradients": {"not": {"const": false}}}}}},
+             "then": {"properties": {"workload": {"required": ["device"]}}}})")}};
     return table;
 }
 

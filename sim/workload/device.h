@@ -52,7 +52,7 @@ inline constexpr std::array other_names_of<Arithmetic>{
     OtherName<Arithmetic>{"fp64", Arithmetic::float64},
     OtherName<Arithmetic>{"double", Arithmetic::float64}};
 
-// Of tensors around the products: with float8, which only their operands are cast to, 2.
+// The size of tensors around the products: 2 with float8, to which only operands are cast.
 Bytes element_size(Arithmetic arithmetic);
 
 struct Device {

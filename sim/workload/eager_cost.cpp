@@ -36,7 +36,7 @@ MatrixProduct shape_of(const Operation& operation, Pass pass) {
     }
 }
 
-// Of 8-bit operands the result has a byte more.
+// A float8 product writes two bytes per element.
 double result_elements(const MatrixProduct& product) {
     return static_cast<double>(product.m * product.n) * static_cast<double>(product.count);
 }
