@@ -65,9 +65,7 @@ class GlooBackend : public Backend {
         if (scenario.step.cuda_graph) {
             throw InputError(file, "/step/cuda_graph", "false, or --backend nccl", "true");
         }
-        if (scenario.sharding) {
-            check_shard_ranks(scenario, file);
-        }
+        check_replayed(scenario, file);
     }
 
     [[nodiscard]] Transport transport(const BackendRequest& request,

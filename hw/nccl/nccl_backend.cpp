@@ -154,9 +154,7 @@ class NcclBackend : public Backend {
     }
 
     void check_scenario(const Scenario& scenario, const std::string& file) const override {
-        if (scenario.sharding) {
-            check_shard_ranks(scenario, file);
-        }
+        check_replayed(scenario, file);
         if (is_megatron(use_of(scenario.sync))) {
             throw InputError(file, "/sync/strategy", "one that GPUs can replay, or --backend gloo",
                              std::string(name_of(scenario.sync.strategy)));

@@ -20,6 +20,8 @@ RankPlace rank_place(const Scenario& scenario, std::int64_t rank, std::int64_t r
             .fewer = scenario.sharding->reshard_ranks.value_or(sharing)};
 }
 
+namespace {
+
 void check_shard_ranks(const Scenario& scenario, const std::string& file) {
     const std::int64_t ranks = shard_group_of(scenario).ranks;
     if (ranks < 2) {
@@ -39,6 +41,24 @@ void check_shard_ranks(const Scenario& scenario, const std::string& file) {
                              std::string(name_of(parameters.front().dtype)) + " and " +
                                  std::string(name_of(other->dtype)));
         }
+    }
+}
+
+}  // namespace
+
+void check_replayed(const Scenario& scenario, const std::string& file) {
+    if (scenario.step.clip_gradients) {
+        throw InputError(file, "/step/clip_gradients", "false, as real ranks do not clip",
+                         "clipping");
+    }
+    const auto* workload = std::get_if<ModelWorkload>(&scenario.workload);
+    if (workload != nullptr && is_float8(workload->arithmetic)) {
+        throw InputError(file, "/workload/arithmetic",
+                         "16 bits or more, as real ranks do not multiply in float8",
+                         std::string(name_of(workload->arithmetic)));
+    }
+    if (scenario.sharding) {
+        check_shard_ranks(scenario, file);
     }
 }
 

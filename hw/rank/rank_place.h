@@ -30,8 +30,8 @@ struct RankPlace {
 // The place of `rank` of so many. Precondition (asserted): a scenario that shards has as many.
 RankPlace rank_place(const Scenario& scenario, std::int64_t rank, std::int64_t ranks);
 
-// Throws InputError, for `file`, where real ranks cannot run the scenario, which shards.
-void check_shard_ranks(const Scenario& scenario, const std::string& file);
+// Throws InputError, for `file`, where real ranks cannot run the scenario.
+void check_replayed(const Scenario& scenario, const std::string& file);
 
 // C: a communicator.
 template <typename C>

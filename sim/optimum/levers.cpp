@@ -30,7 +30,7 @@ struct LeverOutcome {
 class LeverTrials {
   public:
     LeverTrials(const Scenario& scenario, const StepInput& input, const Evaluation& advised)
-        : workload_(input.workload), own_(scenario.workload), advised_(advised) {}
+        : workload_(input.workload), own_(scenario), advised_(advised) {}
 
     [[nodiscard]] LeverOutcome outcome(const Scenario& scenario) const {
         return scenario.sharding ? sharded(scenario) : replicated(scenario);
@@ -38,7 +38,8 @@ class LeverTrials {
 
   private:
     [[nodiscard]] bool has_own_workload(const Scenario& scenario) const {
-        return scenario.workload == own_;
+        return scenario.workload == own_.workload &&
+               sharded_computing(scenario) == sharded_computing(own_);
     }
 
     [[nodiscard]] LeverOutcome sharded(const Scenario& scenario) const {
@@ -81,7 +82,7 @@ class LeverTrials {
     }
 
     const Workload& workload_;
-    const std::variant<ModelWorkload, GradientWorkload>& own_;
+    const Scenario& own_;
     const Evaluation& advised_;
 };
 

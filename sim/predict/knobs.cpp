@@ -214,18 +214,22 @@ class Search {
     // Neighbouring settings compute the same and differ in how they communicate.
     const Workload& workload_of(const Scenario& other) {
         const auto& model = std::get<ModelWorkload>(other.workload);
-        if (!computed_ || computed_->first != model) {
-            Scenario alone = other;
-            alone.sharding.reset();
-            computed_.emplace(model, step_input(alone).workload);
+        const ShardedComputing sharded = sharded_computing(other);
+        if (!computed_ || computed_->model != model || computed_->sharded != sharded) {
+            computed_ = {model, sharded, step_input(other).workload};
         }
-        return computed_->second;
+        return computed_->workload;
     }
 
     const Scenario& scenario_;
     KnobSetting own_;
     const Progress& progress_;
-    std::optional<std::pair<ModelWorkload, Workload>> computed_;
+    struct Computed {
+        ModelWorkload model;
+        ShardedComputing sharded;
+        Workload workload;
+    };
+    std::optional<Computed> computed_;
     std::vector<KnobRow> rows_;
     KnobSearch found_;
 };

@@ -102,10 +102,12 @@ class DrawnSteps {
         for (Instruction& instruction : program.instructions) {
             const auto subject = static_cast<std::size_t>(instruction.subject);
             const double factor =
-                instruction.kind == InstructionKind::forward     ? draw_.forward[subject]
-                : instruction.kind == InstructionKind::backward  ? draw_.backward[subject]
-                : instruction.kind == InstructionKind::optimizer ? draw_.optimizer
-                                                                 : 1.0;
+                instruction.kind == InstructionKind::forward    ? draw_.forward[subject]
+                : instruction.kind == InstructionKind::backward ? draw_.backward[subject]
+                : instruction.kind == InstructionKind::optimizer ||
+                        instruction.kind == InstructionKind::clip
+                    ? draw_.optimizer
+                    : 1.0;
             if (factor != 1.0 && !instruction.order.is_beside()) {
                 instruction.device = scaled(instruction.device, factor);
             }

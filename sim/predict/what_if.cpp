@@ -52,12 +52,9 @@ void set_link_cost(LinkParameters& whole, const LinkCost& cost, std::int64_t val
                                   : link.message) = Duration{value};
 }
 
-// A prior's computing depends on these outside the workload: ranks, and the dtype of parameters.
-std::pair<std::int64_t, std::optional<DType>> seen_by_computing(const Scenario& scenario) {
-    return has_prior_computing(scenario)
-               ? std::pair(scenario.group.ranks,
-                           scenario.sharding ? scenario.sharding->parameter_dtype : std::nullopt)
-               : std::pair(std::int64_t{0}, std::optional<DType>());
+// A prior's computing depends on the number of ranks.
+std::int64_t ranks_of_prior(const Scenario& scenario) {
+    return has_prior_computing(scenario) ? scenario.group.ranks : 0;
 }
 
 bool names_link_file(const Json& document) {
@@ -289,15 +286,16 @@ void WhatIfs::read_document(const std::vector<std::size_t>& position) {
         make_input();
     } else {
         const BatchNormSync batch_norm = scenario_.sync.batch_norm;
+        const ShardedComputing sharded = sharded_computing(scenario_);
         const bool shards = scenario_.sharding.has_value();
         const Strategy strategy = scenario_.sync.strategy;
         const bool cuda_graph = scenario_.step.cuda_graph;
-        const auto seen = seen_by_computing(scenario_);
+        const std::int64_t ranks = ranks_of_prior(scenario_);
         reread_scenario(document_, file_, read_file_, changed, scenario_, StrategyKinds::all);
         if (changed.contains(ScenarioSection::workload) ||
-            scenario_.sync.batch_norm != batch_norm || scenario_.sharding.has_value() != shards ||
-            scenario_.sync.strategy != strategy || scenario_.step.cuda_graph != cuda_graph ||
-            seen_by_computing(scenario_) != seen) {
+            scenario_.sync.batch_norm != batch_norm || sharded_computing(scenario_) != sharded ||
+            scenario_.sharding.has_value() != shards || scenario_.sync.strategy != strategy ||
+            scenario_.step.cuda_graph != cuda_graph || ranks_of_prior(scenario_) != ranks) {
             make_input();
         } else {
             set_input(changed);

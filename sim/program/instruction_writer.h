@@ -58,6 +58,24 @@ class InstructionWriter {
             device / updates);
     }
 
+    // Clips gradients; `parts_among`: ranks that hold a part of them each, none: all are whole.
+    void clip(const std::optional<CollectiveRanks>& parts_among) {
+        if (!input_.step.clipping) {
+            return;
+        }
+        const Clipping& clipping = *input_.step.clipping;
+        add(InstructionKind::clip, Phase::optimizer, 0, clipping.norm_launch,
+            clipping.norm / updating_ranks_);
+        if (parts_among) {
+            wait_in(Phase::optimizer, launch(CollectiveKind::all_reduce, Phase::optimizer,
+                                             NumbersOf{Numbers::gradient_norm},
+                                             element_size(DType::float32), *parts_among));
+        }
+        program_.instructions.back().host_waits = clipping.host_waits;
+        add(InstructionKind::clip, Phase::optimizer, 1, clipping.multiplication_launch,
+            clipping.multiplication / updating_ranks_);
+    }
+
     // The optimizer's operations, or updates of one time where there are none.
     void update_parameters() {
         const std::vector<TimedOperation>& operations = input_.step.optimizer_operations;

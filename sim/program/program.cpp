@@ -23,6 +23,7 @@ StepLoop loop_of(const StepInput& input, const SyncSettings& sync) {
                 sync.policy.launch == LaunchRule::cycle,
             input.step.launch_queue, input.step.graph_launch.has_value(),
             sync.framework.host_waits || sync.framework.checks_at_launch ||
+                (input.step.clipping && input.step.clipping->host_waits) ||
                 waits(input.workload.forward) || waits(input.workload.backward) ||
                 waits(input.step.optimizer_operations),
             uses_side_streams(input)};

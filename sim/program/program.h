@@ -25,6 +25,7 @@ enum class InstructionKind : std::uint8_t {
     copy,       // subject: as its route says
     launch,     // subject: collective; issued by the host, runs on the communication stream
     wait,       // subject: collective; what follows on the compute stream starts after its end
+    clip,       // subject: 0, the norm of all gradients; 1, their multiplication
     optimizer,  // subject: part, from 0; where launching takes the host time there are two
 };
 
@@ -149,8 +150,14 @@ struct ShardsOf {
     std::int32_t group = -1;  // of ShardPlan::groups, which needs them; -1: no single one
     bool operator==(const ShardsOf&) const = default;
 };
-using Cargo =
-    std::variant<UnusedMap, BuffersOf, GradientsOf, StatisticsOf, UpdatedParameters, ShardsOf>;
+// A few numbers about tensors, which each rank has a part of.
+enum class Numbers : std::uint8_t { gradient_norm, float8_scales };
+struct NumbersOf {
+    Numbers what = Numbers::gradient_norm;
+    bool operator==(const NumbersOf&) const = default;
+};
+using Cargo = std::variant<UnusedMap, BuffersOf, GradientsOf, StatisticsOf, UpdatedParameters,
+                           ShardsOf, NumbersOf>;
 
 // The ranks that a collective connects, by the communicator they have for it.
 enum class Among : std::uint8_t {
@@ -214,12 +221,25 @@ struct Program {
     bool operator==(const Program&) const = default;
 };
 
+// clip_grad_norm_ between backward and the optimizer: a foreach norm over the gradients that a rank
+// holds, one all-reduce of a number where each rank holds a part of them, and a foreach
+// multiplication. Gradients that every rank has whole need no all-reduce; nor do hsdp's replicas.
+struct Clipping {
+    Duration norm{0};  // on the device
+    Duration norm_launch{0};
+    Duration multiplication{0};
+    Duration multiplication_launch{0};
+    bool host_waits = false;  // for the norm: it is logged, or error_if_nonfinite
+    bool operator==(const Clipping&) const = default;
+};
+
 struct StepSettings {
     std::int64_t accumulation = 1;  // micro-steps; only the last one reduces gradients (no_sync)
     Duration optimizer{0};
     // Host time to launch the optimizer, spread evenly over one update per gradient.
     Duration optimizer_launch{0};
     std::vector<TimedOperation> optimizer_operations = {};  // replace both if not empty
+    std::optional<Clipping> clipping = {};
     // Host time to launch the whole step as one CUDA graph: the first instruction's; the others are
     // free. Empty: each instruction is issued on its own.
     std::optional<Duration> graph_launch = {};

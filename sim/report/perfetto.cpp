@@ -185,12 +185,17 @@ class TraceWriter {
                 ? groups_[static_cast<std::size_t>(shards->group)]
             : collective.has_bucket()            ? fmt::format("bucket {}", *collective.bucket())
             : collective.statistics() != nullptr ? after(*collective.statistics())
-            : std::holds_alternative<BuffersOf>(cargo)          ? "buffers"
-            : std::holds_alternative<UnusedMap>(cargo)          ? "unused parameters"
+            : std::holds_alternative<BuffersOf>(cargo) ? "buffers"
+            : std::holds_alternative<UnusedMap>(cargo) ? "unused parameters"
+            : std::holds_alternative<NumbersOf>(cargo) ? text_of(std::get<NumbersOf>(cargo))
             : collective.kind == CollectiveKind::reduce_scatter ? "gradients"
                                                                 : "parameters";
         return fmt::format("{} {} ({:.2f} MiB)", name_of(collective.kind), subject,
                            to_mib(collective.bytes));
+    }
+
+    static std::string text_of(const NumbersOf& numbers) {
+        return numbers.what == Numbers::gradient_norm ? "norm of gradients" : "scales of weights";
     }
 
     [[nodiscard]] std::string after(const StatisticsOf& place) const {
@@ -213,6 +218,8 @@ class TraceWriter {
                 return "launch " + collective_name(subject);
             case InstructionKind::wait:
                 return "wait for " + collective_name(subject);
+            case InstructionKind::clip:
+                return subject == 0 ? "norm of gradients" : "clip gradients";
             case InstructionKind::optimizer:
                 return "optimizer";
         }

@@ -104,8 +104,9 @@ void note_run(const Scenario& scenario, std::vector<std::string>& notes) {
         }
     };
     note(
-        run.execution != Execution::eager, "execution", [](const Operation&) { return true; },
-        "operations");
+        run.execution != Execution::eager &&
+            (priced || !sharded_computing(scenario).compiles_blocks),
+        "execution", [](const Operation&) { return true; }, "operations");
     note(
         run.attention != AttentionKernel::automatic, "attention",
         [](const Operation& o) { return is_attention(o.kind); }, "attention");

@@ -108,7 +108,9 @@ const JsonTable<ListedOperation>& listed_operation_keys() {
          {"kind", in(&Operation::kind, as::one_of<OperationKind>()), "`pass`",
           "`linear`, `convolution`; attention's `scores`, `scores_pass` and `weighted_sum` or, "
           "where causal, `masked_sum`, which a fused kernel replaces; or over memory: "
-          "`normalisation`, `stream` (a sum or loss that autocast leaves in float32), `pass`"},
+          "`normalisation`, `stream` (a sum or loss that autocast leaves in float32), `gate` (an "
+          "activation of which only the multiplication by the next product reads the result), "
+          "`pass`"},
          {"forward", target(&Listed::forward, pass_type()), "required", "the pass forward"},
          {"input_gradient", target(&Listed::input_gradient, pass_type()), "none",
           "backward, towards the operation's input"},

@@ -58,6 +58,7 @@ class Activations {
                            ? operation.kept_elements * size_ + operation.kept_bytes
                            : 0;
             case OperationKind::pass:
+            case OperationKind::gate:
             case OperationKind::normalisation:
                 return compiled_ ? 0 : operation.kept_elements * size_ + operation.kept_bytes;
             case OperationKind::stream:

@@ -80,14 +80,20 @@ enum class OptimizerKernels : std::uint8_t { foreach, fused, for_loop };
 template <>
 inline constexpr auto names_of<OptimizerKernels> = names("foreach", "fused", "for_loop");
 
+struct ClipGradients {
+    bool host_wait = false;
+    bool operator==(const ClipGradients&) const = default;
+};
+
 struct StepRequest {
     std::int64_t accumulation = 1;
     std::variant<Duration, Optimizer> optimizer = Duration{0};
     // Empty: fused where computing was measured, else foreach.
     std::optional<OptimizerKernels> optimizer_kernels = {};
     Duration optimizer_launch{0};  // host time to launch all of it
-    bool cuda_graph = false;       // captured once, launched as one
-    bool sync_each_step = false;   // the host reads something back before the next step
+    std::optional<ClipGradients> clip_gradients = {};
+    bool cuda_graph = false;      // captured once, launched as one
+    bool sync_each_step = false;  // the host reads something back before the next step
     std::int64_t launch_queue = 1024;
     bool operator==(const StepRequest&) const = default;
 };
@@ -159,11 +165,14 @@ bool has_prior_computing(const Scenario& scenario);
 // it.
 Scenario at_device_end(Scenario scenario, PresetEnd end);
 
+// How the scenario's strategy changes computing.
+ShardedComputing sharded_computing(const Scenario& scenario);
+
 // Turns a scenario into what the simulator runs.
 StepInput step_input(const Scenario& scenario);
 
-// The same with the workload that step_input() has built before, of the same section workload and
-// the same batch_norm: for large models most of the work.
+// The same with the workload that step_input() has built before, of the same section workload, the
+// same batch_norm and the same sharded_computing(): for large models most of the work.
 StepInput step_input(const Scenario& scenario, Workload workload);
 
 // The ranks that share parameters, of a scenario that shards: all, or hsdp's.

@@ -165,8 +165,8 @@ void refuse_beside_operations(const JsonObject& object, const Scenario& scenario
     }
     const ListedOperations& operations = *workload->operations;
     const bool lists_optimizer = !operations.optimizer.empty();
-    for (const char* key :
-         {"optimizer_ms", "optimizer", "optimizer_kernels", "optimizer_launch_ms"}) {
+    for (const char* key : {"optimizer_ms", "optimizer", "optimizer_kernels", "optimizer_launch_ms",
+                            "clip_gradients"}) {
         if (const auto optimizer = object.find(key); optimizer && lists_optimizer) {
             optimizer->fail("either this or workload/optimizer_operations", "both");
         }
@@ -182,6 +182,49 @@ void refuse_beside_operations(const JsonObject& object, const Scenario& scenario
     }
     if (!operations.side_streams.empty()) {
         graph->fail("no CUDA graph of operations on other streams (stream)", "true");
+    }
+}
+
+const JsonTable<ClipGradients>& clip_keys() {
+    static const JsonTable<ClipGradients> table{
+        "clip_gradients",
+        "How gradients are clipped",
+        {{"host_wait", field(&ClipGradients::host_wait, as::boolean()), "false",
+          "the host waits for the norm in every step, as it is logged (`.item()`) or with "
+          "`error_if_nonfinite`. Not with `host_is_device` or `cuda_graph`"}}};
+    return table;
+}
+
+KeyUse<StepRequest> clip_use() {
+    KeyUse<StepRequest> use{
+        JsonDescription{{{"oneOf", {as::boolean().schema, schema_of(clip_keys().text())}}},
+                        "true, false or object",
+                        {&clip_keys().text()}}};
+    use.read = [](const JsonPlace& place, StepRequest& step) {
+        if (place.value->is_object()) {
+            step.clip_gradients = clip_keys().read(place);
+        } else if (!place.value->is_boolean()) {
+            place.fail("true, false or an object with host_wait");
+        } else if (place.value->get<bool>()) {
+            step.clip_gradients = ClipGradients{};
+        }
+    };
+    return use;
+}
+
+// Two passes need a device that says what they cost.
+void check_clipping(const JsonObject& object, const StepRequest& step, const Device* device) {
+    if (!step.clip_gradients) {
+        return;
+    }
+    const JsonPlace place = object.at("clip_gradients");
+    if (device == nullptr) {
+        place.fail("a workload with a device", "a workload without one");
+    }
+    if (step.clip_gradients->host_wait && (device->host_is_device || step.cuda_graph)) {
+        JsonPlace{&place.value->at("host_wait"), place.file, place.pointer + "/host_wait"}.fail(
+            device->host_is_device ? "false with a device that is its own host (host_is_device)"
+                                   : "false with a CUDA graph (cuda_graph)");
     }
 }
 
@@ -208,6 +251,10 @@ const JsonTable<StepRequest>& step_keys() {
           "host time to launch the optimizer, evenly over one update per gradient: a hand-written "
           "optimizer that loops over parameters keeps the host busy, and a device that is ahead "
           "waits for it. Not with `host_is_device`"},
+         {"clip_gradients", clip_use(), "false",
+          "`clip_grad_norm_` before the optimizer, and only with a device: two passes over the "
+          "gradients that a rank holds, and between them one all-reduce of a number where each "
+          "rank holds a part"},
          {"cuda_graph", target(&Step::cuda_graph, as::boolean()), "false",
           "the whole step is captured once and launched as one CUDA graph: the host pays the "
           "device's `graph_launch_us` at its start, and nothing for any operation, copy or "
@@ -238,6 +285,7 @@ StepRequest read_step(const JsonPlace& place, const Scenario& scenario) {
     if (step.optimizer_kernels && std::holds_alternative<Duration>(step.optimizer)) {
         object.at("optimizer_kernels").fail("an optimizer", "kernels of none");
     }
+    check_clipping(object, step, device);
     if (device == nullptr || !device->host_is_device) {
         return step;
     }
@@ -322,7 +370,16 @@ const JsonTable<Scenario>& scenario_keys() {
         {},
         {Json{{"if",
                {{"required", {"step"}}, {"properties", {{"step", {{"required", {"optimizer"}}}}}}}},
-              {"then", {{"properties", {{"workload", {{"required", {"device"}}}}}}}}}}};
+              {"then", {{"properties", {{"workload", {{"required", {"device"}}}}}}}}},
+         Json::parse(
+             R"({"if": {"required": ["sync"], "properties": {"sync": {"required": ["sharding"],
+             "properties": {"sharding": {"required": ["float8_all_gather"],
+                                         "properties": {"float8_all_gather": {"const": true}}}}}}},
+             "then": {"properties": {"workload": {"required": ["arithmetic"],
+                 "properties": {"arithmetic": {"const": "float8_tensorwise"}}}}}})"),
+         Json::parse(R"({"if": {"required": ["step"], "properties": {"step":
+             {"required": ["clip_gradients"], "properties": {"clip_gradients": {"not": {"const": false}}}}}},
+             "then": {"properties": {"workload": {"required": ["device"]}}}})")}};
     return table;
 }
 

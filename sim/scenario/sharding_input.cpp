@@ -6,9 +6,11 @@
 #include <nlohmann/json.hpp>
 
 #include "sim/base/invariant.h"
+#include "sim/base/transformed.h"
 #include "sim/scenario/sync_input.h"
 #include "sim/scenario/workload_input.h"
 #include "sim/sharding/shard_plan.h"
+#include "sim/workload/modules.h"
 
 namespace bucketwise {
 namespace {
@@ -79,6 +81,11 @@ JsonTable<ShardingRequest> fsdp_table(std::string_view name, bool all) {
          "the parameters' own", "`param_dtype` of `MixedPrecisionPolicy`"},
         {"reduce_dtype", field(&Request::reduce_dtype, as::one_of<DType>()),
          "decided by `pytorch_version`", "`reduce_dtype` of `MixedPrecisionPolicy`"},
+        {"float8_all_gather", field(&Request::float8_all_gather, as::boolean()), "false",
+         "weights that multiply in float8 are cast on the shard and gathered in one byte per "
+         "element (torchao's `enable_fsdp_float8_all_gather`); their scales follow from one small "
+         "all-reduce after the optimizer (`precompute_float8_dynamic_scale_for_fsdp`). Only with "
+         "the arithmetic `float8_tensorwise`"},
         {"reduce_scatter_buffers",
          field(&Request::reduce_scatter_buffers, as::integer(1, most_ahead)), "1",
          "inputs of reduce-scatters that may be held (`set_reduce_scatter_max_input_buffers`)"},
@@ -141,6 +148,37 @@ void check_ranks(const JsonPlace& sync, const Scenario& scenario) {
         refuse(sync, "reshard_ranks",
                fmt::format("a number that divides the {} ranks that share parameters", sharing),
                *request.reshard_ranks);
+    }
+}
+
+void check_float8(const JsonPlace& sync, const Scenario& scenario) {
+    const auto* model = std::get_if<ModelWorkload>(&scenario.workload);
+    const bool is_there = model != nullptr && model->arithmetic == Arithmetic::float8_tensorwise;
+    if (scenario.sharding->float8_all_gather && !is_there) {
+        throw InputError(sync.file, sync.pointer + "/sharding/float8_all_gather",
+                         "false, or a workload whose arithmetic is float8_tensorwise",
+                         model == nullptr ? "gradients" : std::string(name_of(model->arithmetic)));
+    }
+}
+
+// A hook within a compiled block would cut its graph in pieces.
+void check_compiled(const JsonPlace& sync, const Scenario& scenario, const Workload& workload) {
+    if (!sharded_computing(scenario).compiles_blocks) {
+        return;
+    }
+    const std::vector<std::string> blocks =
+        blocks_of(transformed(workload.gradients, &Gradient::name));
+    for (const std::vector<std::string>& group : scenario.sharding->groups) {
+        for (const std::string& module : group) {
+            const auto around = std::ranges::find_if(blocks, [&](const std::string& block) {
+                return module != block && belongs_to(module, block);
+            });
+            if (around != blocks.end()) {
+                throw InputError(
+                    sync.file, sync.pointer + "/sharding/groups",
+                    fmt::format("none within {}, which is compiled as a whole", *around), module);
+            }
+        }
     }
 }
 
@@ -239,9 +277,12 @@ void check_sharding(const JsonPlace& place, const Scenario& scenario) {
     invariant(scenario.sharding.has_value(), "the scenario shards");
     check_ranks(place, scenario);
     check_shardable(place.file, scenario);
+    check_float8(place, scenario);
+    const Workload workload = step_input(scenario).workload;
+    check_compiled(place, scenario, workload);
     try {
-        static_cast<void>(make_shard_plan(step_input(scenario).workload, *scenario.sharding,
-                                          shard_group_of(scenario).ranks));
+        static_cast<void>(
+            make_shard_plan(workload, *scenario.sharding, shard_group_of(scenario).ranks));
     } catch (const InputError& error) {
         const bool named = place.value->contains("sharding");
         throw InputError(place.file, named ? below(place, "sharding").pointer : place.pointer,

@@ -97,6 +97,47 @@ OptimizerTimes optimizer_times(const Scenario& scenario, const Workload& workloa
     return times;
 }
 
+// Reads all gradients for their norm, reads and writes them for the product, of a rank's shards
+// where there are any. Foreach kernels each take some 50 tensors; one makes a norm of all norms,
+// two the factor.
+std::optional<Clipping> clipping_of(const Scenario& scenario, const Workload& workload) {
+    if (!scenario.step.clip_gradients) {
+        return std::nullopt;
+    }
+    constexpr double tensors_of_a_kernel = 50;
+    constexpr double small_kernels = 3;
+    const Device& device = *device_of(scenario);
+    const Bytes held =
+        divided(workload.gradient_bytes(), scenario.sharding ? shard_group_of(scenario).ranks : 1);
+    Clipping clipping{.host_waits = scenario.step.clip_gradients->host_wait};
+    constexpr std::int64_t directions_of_a_copy = 2;
+    if (!device.prior) {
+        const BytesPerSecond copied = copy_bandwidth(device);
+        const Duration launch = scenario.step.cuda_graph ? Duration{0} : device.launch;
+        clipping.norm = launch + transfer_time(held, copied, {1, directions_of_a_copy});
+        clipping.multiplication = launch + transfer_time(held, copied, {2, directions_of_a_copy});
+        return clipping;
+    }
+    const GpuPrior& prior = *device.prior;
+    const double kernels =
+        std::ceil(static_cast<double>(workload.gradients.size()) / tensors_of_a_kernel);
+    const double us =
+        static_cast<double>(held.count) / (static_cast<double>(device.memory_bandwidth.count) *
+                                           1e-6 * prior[GpuFactor::pass_efficiency]);
+    const auto on_device = [&](double passes, double count) {
+        return duration_from_us(passes * us + count * prior[GpuFactor::kernel_us]);
+    };
+    const auto on_host = [&](double count) {
+        return duration_from_us(count * host_costs(Execution::eager).kernel_us *
+                                prior[GpuFactor::host_scale]);
+    };
+    clipping.norm = on_device(1, kernels + small_kernels);
+    clipping.norm_launch = on_host(kernels + small_kernels);
+    clipping.multiplication = on_device(2, kernels);
+    clipping.multiplication_launch = on_host(kernels);
+    return clipping;
+}
+
 // One class for each distinct slowdown, the slowest first, and one of all other ranks.
 std::vector<RankClass> classes_of(const std::vector<Straggler>& stragglers, std::int64_t ranks) {
     std::map<double, std::int64_t, std::greater<>> slower;
@@ -117,19 +158,18 @@ std::vector<RankClass> classes_of(const std::vector<Straggler>& stragglers, std:
 }
 
 Workload timed_workload(const ModelWorkload& workload, const Scenario& scenario) {
-    const ModelTiming timing{
-        .device = workload.device.value_or(device_for_spreading()),
-        .arithmetic = workload.arithmetic,
-        .measured_forward = workload.forward,
-        .measured_backward = workload.backward,
-        .measured_forward_operations = workload.forward_operations,
-        .measured_backward_operations = workload.backward_operations,
-        .batch_norm = scenario.sync.batch_norm,
-        .run = workload.run,
-        .is_one_launch = scenario.step.cuda_graph,
-        .recompute = workload.recompute,
-        .parameter_dtype = scenario.sharding ? scenario.sharding->parameter_dtype : std::nullopt,
-        .ranks = scenario.group.ranks};
+    const ModelTiming timing{.device = workload.device.value_or(device_for_spreading()),
+                             .arithmetic = workload.arithmetic,
+                             .measured_forward = workload.forward,
+                             .measured_backward = workload.backward,
+                             .measured_forward_operations = workload.forward_operations,
+                             .measured_backward_operations = workload.backward_operations,
+                             .batch_norm = scenario.sync.batch_norm,
+                             .run = workload.run,
+                             .is_one_launch = scenario.step.cuda_graph,
+                             .recompute = workload.recompute,
+                             .ranks = scenario.group.ranks,
+                             .sharded = sharded_computing(scenario)};
     return workload_from_model(model_of(workload), workload.dtype, timing);
 }
 
@@ -347,6 +387,17 @@ void set_cluster(const Scenario& scenario, StepInput& input) {
     assume_interference(device, input);
 }
 
+ShardedComputing sharded_computing(const Scenario& scenario) {
+    const auto* workload = std::get_if<ModelWorkload>(&scenario.workload);
+    const bool compiles_blocks =
+        scenario.sharding && scenario.sharding->strategy != ShardedStrategy::zero3 &&
+        workload != nullptr && workload->run.execution == Execution::compiled;
+    return scenario.sharding
+               ? ShardedComputing{compiles_blocks, scenario.sharding->float8_all_gather,
+                                  scenario.sharding->parameter_dtype}
+               : ShardedComputing{};
+}
+
 StepInput step_input(const Scenario& scenario) {
     return step_input(
         scenario,
@@ -400,6 +451,7 @@ StepInput step_input(const Scenario& scenario, Workload workload) {
     const OptimizerTimes optimizer = optimizer_times(scenario, input.workload);
     input.step.optimizer = optimizer.device;
     input.step.optimizer_launch = optimizer.host;
+    input.step.clipping = clipping_of(scenario, input.workload);
     if (const auto* listed = std::get_if<GradientWorkload>(&scenario.workload);
         listed != nullptr && listed->operations) {
         input.step.optimizer_operations = listed->operations->optimizer;

@@ -132,6 +132,24 @@ void check_arithmetic(const JsonObject& object, const ModelWorkload& workload) {
         std::string(name_of(workload.arithmetic)));
 }
 
+// Where measured times say nothing of it, only a prior knows which products run in float8.
+void check_float8(const JsonObject& object, const ModelWorkload& workload) {
+    if (!is_float8(workload.arithmetic)) {
+        return;
+    }
+    const JsonPlace place = object.at("arithmetic");
+    if (count_of_blocks(model_of(workload)) == 0) {
+        place.fail(
+            "16 bits or more for a model without repeated blocks, whose linear layers "
+            "alone are in float8");
+    }
+    const bool is_measured = workload.forward || !workload.forward_operations.empty();
+    if (!is_measured && !workload.device->prior) {
+        place.fail("measured times, or a preset's device with its prior, for float8",
+                   fmt::format("{} on {}", place.value->dump(), workload.device->name));
+    }
+}
+
 JsonType<std::vector<Duration>> operation_times() {
     return as::list(operation_time(), most_operations);
 }
@@ -275,12 +293,14 @@ const JsonTable<ModelWorkload>& model_keys() {
           "of parameters and gradients; `fp32`, `half`, `bf16` and the like are understood"},
          {"arithmetic", target(&Model::arithmetic, as::one_of<Arithmetic>()), "as `dtype`",
           "of the matrix products. Mixed precision is `dtype` float32 with `arithmetic` bfloat16: "
-          "gradients travel as float32"},
+          "gradients travel as float32. `float8_tensorwise` and `float8_rowwise`: linear layers of "
+          "blocks multiply in float8, with casts around them, and all else is as with bfloat16"},
          {"device", device_type(), "none", "what the rank computes on"},
          {"execution", run(&RunAs::execution, as::one_of<Execution>()), "`eager`",
           "how a framework runs the model: `eager`, a kernel or more for each operator; "
-          "`compiled`, passes over memory fused. This and the next two count with a preset where "
-          "nothing was measured"},
+          "`compiled`, passes over memory fused within a graph: the whole model, or with fsdp and "
+          "hsdp each block, whose gradients are then ready together. This and the next two count "
+          "with a preset where nothing was measured"},
          {"attention", run(&RunAs::attention, as::one_of<AttentionKernel>()), "`automatic`",
           "`eager`, its scores in memory; `fused`, one kernel of any GPU; `flash`, one that "
           "overlaps its loads (FlashAttention-2), `flash_1` the first FlashAttention, `flash_3` "
@@ -330,6 +350,7 @@ ModelWorkload read_model_workload(const JsonPlace& place) {
     }
     read_times(object, workload);
     check_arithmetic(object, workload);
+    check_float8(object, workload);
     check_recompute(object, workload);
     return workload;
 }

@@ -41,7 +41,9 @@ class FsdpBuilder : public ShardedWriter {
     }
 
     void optimizer() {
+        clip_shards();
         update_parameters();
+        scale_float8_weights();
         for (const ShardGroup& group : plan_.groups) {
             memory_.release(ShardedTensor::sharded_gradients, shard(group, group.dtype));
         }
@@ -133,6 +135,30 @@ class FsdpBuilder : public ShardedWriter {
 
     // --- all-gathers ---
 
+    // precompute_float8_dynamic_scale_for_fsdp: the largest magnitude of each rank's part of each
+    // weight that is gathered in float8, then that of all ranks in one small all-reduce.
+    void scale_float8_weights() {
+        Bytes read;
+        std::int64_t weights = 0;
+        for (const ShardGroup& group : plan_.groups) {
+            read += group.float8_numel / plan_.ranks * element_size(group.dtype);
+            weights += group.float8_weights;
+        }
+        if (weights == 0) {
+            return;
+        }
+        constexpr std::int64_t directions_of_a_copy = 2;
+        add_copy({}, Phase::optimizer, 0, {read.count / directions_of_a_copy},
+                 InstructionKind::optimizer);
+        if (!is_alone()) {
+            wait_in(Phase::optimizer,
+                    InstructionWriter::launch(CollectiveKind::all_reduce, Phase::optimizer,
+                                              NumbersOf{Numbers::float8_scales},
+                                              weights * element_size(DType::float32),
+                                              {.communicator = Among::sharing}));
+        }
+    }
+
     [[nodiscard]] Bytes shard(const ShardGroup& group, DType dtype) const {
         return group.padded_numel / plan_.ranks * element_size(dtype);
     }
@@ -161,9 +187,9 @@ class FsdpBuilder : public ShardedWriter {
             return;
         }
         const Bytes own = shard(group, group.dtype);
-        const Bytes sent = shard(group, group.gathered_dtype);
-        const Bytes cast{group.dtype == group.gathered_dtype ? 0 : (own + sent).count / 2};
-        const Bytes cast_buffer = group.dtype == group.gathered_dtype ? Bytes{} : sent;
+        const Bytes sent{group.gathered().count / plan_.ranks};
+        const Bytes cast{group.casts_before_gathering() ? (own + sent).count / 2 : 0};
+        const Bytes cast_buffer = group.casts_before_gathering() ? sent : Bytes{};
         memory_.hold(ShardedTensor::gathered, cast_buffer + group.gathered());
         memory_.release(ShardedTensor::gathered, cast_buffer);
         const bool on_compute_stream = workload_.host_is_device || request_.asynchronous_unshard;

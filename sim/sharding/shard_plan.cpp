@@ -188,6 +188,10 @@ void add_parameters(const Workload& workload, const ShardingRequest& request, st
         group.numel += parameter.numel;
         const std::int64_t padded = padded_numel(parameter, ranks);
         group.padded_numel += padded;
+        if (request.float8_all_gather && parameter.is_float8) {
+            group.float8_numel += padded;
+            ++group.float8_weights;
+        }
         all_padded += padded;
         if (all_padded > most_padded) {
             refuse("parameters that can be padded to the ranks",

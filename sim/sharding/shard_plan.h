@@ -27,10 +27,17 @@ struct ShardGroup {
     DType gradient_dtype = DType::float32;  // as autograd leaves them
     std::int64_t numel = 0;                 // of its parameters
     std::int64_t padded_numel = 0;          // with padding; a multiple of the ranks
+    std::int64_t float8_numel = 0;          // of these, gathered in one byte each
+    std::int64_t float8_weights = 0;        // tensors that hold them
     bool operator==(const ShardGroup&) const = default;
 
     [[nodiscard]] bool is_root() const { return modules.empty(); }
-    [[nodiscard]] Bytes gathered() const { return padded_numel * element_size(gathered_dtype); }
+    [[nodiscard]] Bytes gathered() const {
+        return (padded_numel - float8_numel) * element_size(gathered_dtype) + Bytes{float8_numel};
+    }
+    [[nodiscard]] bool casts_before_gathering() const {
+        return dtype != gathered_dtype || float8_numel > 0;
+    }
     [[nodiscard]] Bytes reduced() const { return padded_numel * element_size(reduced_dtype); }
     [[nodiscard]] Bytes gradients() const { return numel * element_size(gradient_dtype); }
 };

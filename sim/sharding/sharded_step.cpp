@@ -36,7 +36,9 @@ void append(Program part, std::int32_t moves, Program& program) {
         if (collective.follows) {
             *collective.follows += collectives;
         }
-        std::get<ShardsOf>(collective.cargo).move += moves;
+        if (auto* shards = std::get_if<ShardsOf>(&collective.cargo)) {
+            shards->move += moves;
+        }
         program.collectives.push_back(collective);
     }
     program.host_is_device = part.host_is_device;

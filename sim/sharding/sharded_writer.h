@@ -69,6 +69,12 @@ class ShardedWriter : public InstructionWriter {
         }
     }
 
+    // Replicas hold the same shards, and have the same norm.
+    void clip_shards() {
+        clip(is_alone() ? std::nullopt
+                        : std::optional<CollectiveRanks>({.communicator = Among::sharing}));
+    }
+
     std::int32_t launch(CollectiveKind kind, const ShardsOf& shards, Bytes bytes,
                         const CollectiveRanks& among = {.communicator = Among::sharing}) {
         return InstructionWriter::launch(kind, phase_, shards, bytes, among);

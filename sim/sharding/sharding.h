@@ -66,6 +66,9 @@ struct ShardingRequest {
     std::optional<DType> parameter_dtype =
         {};  // MixedPrecisionPolicy's, gathered and computed with
     std::optional<DType> reduce_dtype = {};
+    // Weights of linear layers are cast on the shard and gathered in one byte per element
+    // (torchao's enable_fsdp_float8_all_gather).
+    bool float8_all_gather = false;
     // Without reduce_dtype: in the parameters' own dtype, as from PyTorch 2.15 on; before that in
     // parameter_dtype.
     bool reduces_in_own_dtype = true;

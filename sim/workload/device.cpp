@@ -119,9 +119,35 @@ constexpr std::array<Chip, 18> chips{{
 }};
 // clang-format on
 
+// Dense rates in TFLOP/s with float32 sums, of the same sources. Other chips have no float8.
+struct Float8Peak {
+    std::string_view chip;
+    double tflop_per_s = 0;
+};
+constexpr std::array<Float8Peak, 9> float8_peaks{{{"B200", 4500},
+                                                  {"GB200", 5000},
+                                                  {"H100", 1979},
+                                                  {"H200", 1979},
+                                                  {"L4", 242.5},
+                                                  {"L40S", 733},
+                                                  {"MI300X", 2614.9},
+                                                  {"RTX 4090", 330.3},
+                                                  {"RTX PRO 6000", 1007.6}}};
+
+Peaks peaks_of(const Chip& chip) {
+    Peaks peaks = chip.peak_tflop_per_s;
+    const auto* const found = std::ranges::find(float8_peaks, chip.name, &Float8Peak::chip);
+    for (const Arithmetic arithmetic : every<Arithmetic>) {
+        if (is_float8(arithmetic) && found != float8_peaks.end()) {
+            peaks[static_cast<std::size_t>(arithmetic)] = found->tflop_per_s;
+        }
+    }
+    return peaks;
+}
+
 DevicePreset preset_of(const Chip& chip) {
     return {{.name = std::string(chip.name),
-             .peak_tflop_per_s = chip.peak_tflop_per_s,
+             .peak_tflop_per_s = peaks_of(chip),
              .memory_bandwidth = bandwidth_from_gb_per_s(chip.memory_gb_per_s),
              .compute_efficiency = roofline_compute_efficiency,
              .memory_efficiency = roofline_memory_efficiency,
@@ -183,7 +209,8 @@ constexpr std::array<OtherSpelling, 15> other_spellings{{{"a10080gb", "A100"},
 }  // namespace
 
 Bytes element_size(Arithmetic arithmetic) {
-    constexpr std::array<Bytes, every<Arithmetic>.size()> sizes{{{4}, {4}, {2}, {2}, {8}}};
+    constexpr std::array<Bytes, every<Arithmetic>.size()> sizes{
+        {{4}, {4}, {2}, {2}, {8}, {2}, {2}}};
     return sizes[static_cast<std::size_t>(arithmetic)];
 }
 

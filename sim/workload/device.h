@@ -15,12 +15,31 @@
 
 namespace bucketwise {
 
-// The arithmetic a matrix product runs in. float32 and tfloat32 read the same 4-byte tensors.
-enum class Arithmetic : std::uint8_t { float32, tfloat32, float16, bfloat16, float64 };
+// The arithmetic a matrix product runs in. float32 and tfloat32 read the same 4-byte tensors. With
+// float8 the linear layers of blocks multiply in 8 bits, with a scale for each tensor or each row
+// (sim/workload/float8.h); all else is as with bfloat16.
+enum class Arithmetic : std::uint8_t {
+    float32,
+    tfloat32,
+    float16,
+    bfloat16,
+    float64,
+    float8_tensorwise,
+    float8_rowwise
+};
+
+constexpr bool is_float8(Arithmetic arithmetic) {
+    return arithmetic == Arithmetic::float8_tensorwise || arithmetic == Arithmetic::float8_rowwise;
+}
+// The arithmetic of products that float8 leaves alone.
+constexpr Arithmetic beside_float8(Arithmetic arithmetic) {
+    return is_float8(arithmetic) ? Arithmetic::bfloat16 : arithmetic;
+}
 
 template <>
 inline constexpr auto names_of<Arithmetic> = names("float32", "tfloat32", "float16", "bfloat16",
-                                                   "float64");
+                                                   "float64", "float8_tensorwise",
+                                                   "float8_rowwise");
 
 template <>
 inline constexpr std::array other_names_of<Arithmetic>{
@@ -33,6 +52,7 @@ inline constexpr std::array other_names_of<Arithmetic>{
     OtherName<Arithmetic>{"fp64", Arithmetic::float64},
     OtherName<Arithmetic>{"double", Arithmetic::float64}};
 
+// The size of tensors around the products: 2 with float8, to which only operands are cast.
 Bytes element_size(Arithmetic arithmetic);
 
 struct Device {

@@ -4,12 +4,16 @@
 #include <cmath>
 
 #include "sim/base/invariant.h"
+#include "sim/workload/float8.h"
 
 namespace bucketwise {
 namespace {
 
 constexpr double single_precision = 4;  // bytes
 constexpr double half_precision = 2;
+// Traffic left of a pass in a neighbour's kernel, and of a sum of gradients in a norm's.
+constexpr double fused_pass = 1.0 / 2;
+constexpr double fused_sum = 1.0 / 3;
 
 const EagerPass& eager_pass(const Operation& operation, Pass pass) {
     return is_forward(pass)               ? operation.eager.forward
@@ -32,6 +36,11 @@ MatrixProduct shape_of(const Operation& operation, Pass pass) {
     }
 }
 
+// A float8 product writes two bytes per element.
+double result_elements(const MatrixProduct& product) {
+    return static_cast<double>(product.m * product.n) * static_cast<double>(product.count);
+}
+
 AttentionKernel automatic_attention(const Model& model, const Device& device,
                                     Arithmetic arithmetic) {
     if (model.writes_attention_out) {
@@ -44,9 +53,11 @@ AttentionKernel automatic_attention(const Model& model, const Device& device,
 }  // namespace
 
 EagerCosts::EagerCosts(const Model& model, const Device& device, Arithmetic arithmetic, DType dtype,
-                       const RunAs& run)
+                       const RunAs& run, bool gathers_float8)
     : device_(device),
-      arithmetic_(arithmetic),
+      arithmetic_(beside_float8(arithmetic)),
+      float8_(is_float8(arithmetic) ? std::optional(arithmetic) : std::nullopt),
+      gathers_float8_(gathers_float8),
       autocast_(dtype == DType::float32 && element_size(arithmetic) == Bytes{2}),
       run_(run),
       size_(static_cast<double>(element_size(arithmetic).count)) {
@@ -66,11 +77,11 @@ double EagerCosts::stream_size() const {
     return autocast_ ? single_precision : size_;
 }
 
-PassCost EagerCosts::of(const Operation& operation, Pass pass, bool follows_pass) const {
+PassCost EagerCosts::of(const Operation& operation, Pass pass, const PassPlace& place) const {
     PassCost cost = is_attention(operation.kind) && run_.attention != AttentionKernel::eager
                         ? attention_cost(operation, pass)
-                    : operation.product ? product_cost(operation, pass)
-                                        : memory_cost(operation, pass, follows_pass);
+                    : operation.product ? product_cost(operation, pass, place)
+                                        : memory_cost(operation, pass, place);
     cost.seconds +=
         static_cast<double>(cost.kernels) * 1e-6 * (*device_.prior)[GpuFactor::kernel_us];
     return cost;
@@ -128,18 +139,29 @@ PassCost EagerCosts::attention_cost(const Operation& operation, Pass pass) const
             eager.kernels + (forward ? 0 : 1)};
 }
 
-PassCost EagerCosts::product_cost(const Operation& operation, Pass pass) const {
+PassCost EagerCosts::product_cost(const Operation& operation, Pass pass,
+                                  const PassPlace& place) const {
     const EagerPass& eager = eager_pass(operation, pass);
     const bool convolution = operation.kind == OperationKind::convolution;
     const auto operands = static_cast<double>(operation.operand_elements);
-    PassCost cost{product_seconds({shape_of(operation, pass), operands * size_, convolution},
-                                  device_, arithmetic_) +
+    const bool in_float8 = float8_ && converts_to_float8(operation, place);
+    const double product_bytes =
+        in_float8 ? operands + result_elements(shape_of(operation, pass)) : operands * size_;
+    PassCost cost{product_seconds({shape_of(operation, pass), product_bytes, convolution}, device_,
+                                  in_float8 ? *float8_ : arithmetic_) +
                       passes_seconds(static_cast<double>(eager.elements) * size_),
                   eager.kernels};
     if (pass == Pass::input_gradient) {  // sums of gradients that are charged to it
-        const std::int64_t forked = operation.input_gradient.elements - operation.operand_elements;
-        cost.seconds +=
-            passes_seconds(static_cast<double>(std::max<std::int64_t>(forked, 0)) * stream_size());
+        cost.seconds += passes_seconds(static_cast<double>(forked_elements(operation)) *
+                                       (place.compiled ? fused_sum : 1) * stream_size());
+        if (place.compiled && operation.kind == OperationKind::linear) {
+            cost.kernels = 1;
+        }
+    }
+    if (in_float8) {
+        const CastCost casts = float8_casts(operation, pass, place, *float8_, gathers_float8_);
+        cost.seconds += passes_seconds(casts.bytes);
+        cost.kernels += casts.kernels;
     }
     const MatrixProduct& product = *operation.product;
     const double weights =
@@ -156,18 +178,21 @@ PassCost EagerCosts::product_cost(const Operation& operation, Pass pass) const {
     return cost;
 }
 
-PassCost EagerCosts::memory_cost(const Operation& operation, Pass pass, bool follows_pass) const {
+PassCost EagerCosts::memory_cost(const Operation& operation, Pass pass,
+                                 const PassPlace& place) const {
     const EagerPass& eager = eager_pass(operation, pass);
     const bool stream =
         operation.kind == OperationKind::stream || operation.kind == OperationKind::normalisation;
     auto elements = static_cast<double>(work_of(operation, pass).elements);
     std::int64_t kernels = eager.kernels;
     double casts = 0;  // in bytes
-    if (run_.execution == Execution::compiled) {
-        // The input is still on the chip and need not be written.
-        const bool fuses = follows_pass && operation.kind != OperationKind::normalisation;
-        elements *= fuses ? 0.5 : 1;
-        kernels = fuses ? 0 : std::min<std::int64_t>(kernels, 1);
+    if (place.compiled && operation.kind == OperationKind::gate) {
+        return {};
+    }
+    if (place.compiled) {
+        const bool sums = operation.kind == OperationKind::stream && pass == Pass::input_gradient;
+        elements *= !place.fused ? 1 : sums ? fused_sum : fused_pass;
+        kernels = place.fused ? 0 : std::min<std::int64_t>(kernels, 1);
     } else {
         elements += static_cast<double>(eager.elements);
         if (operation.upcasts && size_ == half_precision && pass != Pass::weight_gradient) {
@@ -183,19 +208,20 @@ PassCost EagerCosts::memory_cost(const Operation& operation, Pass pass, bool fol
             ++kernels;
         }
     }
-    const bool upcast = operation.upcasts && run_.execution == Execution::eager;
+    const bool upcast = operation.upcasts && !place.compiled;
     const double size = upcast ? std::max(single_precision, size_) : stream ? stream_size() : size_;
     return {passes_seconds(elements * size + casts), kernels};
 }
 
-Duration EagerCosts::host(const PassCost& cost, Pass pass, bool node,
-                          std::int64_t gradients) const {
-    const HostCosts costs = host_costs(run_.execution);
+Duration EagerCosts::host(const PassCost& cost, Pass pass, bool node, std::int64_t gradients,
+                          const PassPlace& place) const {
+    const HostCosts costs = host_costs(place.compiled ? Execution::compiled : Execution::eager);
     const double once = cost.kernels == 0  ? 0
                         : is_forward(pass) ? costs.operation_us
                                            : (node ? costs.node_us : 0);
     const double us = once + static_cast<double>(cost.kernels) * costs.kernel_us +
-                      static_cast<double>(gradients) * costs.gradient_us;
+                      static_cast<double>(gradients) * costs.gradient_us +
+                      (place.enters_graph ? costs.graph_us : 0);
     return duration_from_us(us * (*device_.prior)[GpuFactor::host_scale]);
 }
 

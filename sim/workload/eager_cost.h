@@ -7,6 +7,7 @@
 
 #include "sim/base/dtype.h"
 #include "sim/base/units.h"
+#include "sim/workload/compiled.h"
 #include "sim/workload/device.h"
 #include "sim/workload/gpu_prior.h"
 #include "sim/workload/model.h"
@@ -56,31 +57,35 @@ struct PassCost {
 class EagerCosts {
   public:
     // `dtype` is the parameters': float32 beside an arithmetic of 16 bits is autocast.
+    // `gathers_float8`: weights of linear layers arrive in float8.
     EagerCosts(const Model& model, const Device& device, Arithmetic arithmetic, DType dtype,
-               const RunAs& run);
+               const RunAs& run, bool gathers_float8 = false);
 
-    // `follows_pass`: the operation before it in the same direction passes over memory too, so that
-    // a compiler fuses the two. A fused attention costs in its last operation, the sum of values;
-    // those before it cost nothing, but stay in the list for real ranks.
-    [[nodiscard]] PassCost of(const Operation& operation, Pass pass, bool follows_pass) const;
+    // A fused attention costs in its last operation, the sum of values; those before it cost
+    // nothing, but stay in the list for real ranks.
+    [[nodiscard]] PassCost of(const Operation& operation, Pass pass,
+                              const PassPlace& place = {}) const;
 
     // Host time to launch it. `node`: autograd's node is reached with it; `gradients`: parameters
     // whose gradients it puts in place.
-    [[nodiscard]] Duration host(const PassCost& cost, Pass pass, bool node,
-                                std::int64_t gradients) const;
+    [[nodiscard]] Duration host(const PassCost& cost, Pass pass, bool node, std::int64_t gradients,
+                                const PassPlace& place = {}) const;
 
   private:
     // Share of the rate of large products.
     [[nodiscard]] double attention_efficiency(bool forward, std::int64_t head_width) const;
     [[nodiscard]] PassCost attention_cost(const Operation& operation, Pass pass) const;
-    [[nodiscard]] PassCost product_cost(const Operation& operation, Pass pass) const;
+    [[nodiscard]] PassCost product_cost(const Operation& operation, Pass pass,
+                                        const PassPlace& place) const;
     [[nodiscard]] PassCost memory_cost(const Operation& operation, Pass pass,
-                                       bool follows_pass) const;
+                                       const PassPlace& place) const;
     [[nodiscard]] double passes_seconds(double bytes) const;
     [[nodiscard]] double stream_size() const;
 
     const Device& device_;
-    Arithmetic arithmetic_;
+    Arithmetic arithmetic_;             // of products that are not in float8
+    std::optional<Arithmetic> float8_;  // of linear layers in blocks
+    bool gathers_float8_;
     bool autocast_;
     RunAs run_;
     double size_;  // of an element, in bytes

@@ -85,15 +85,17 @@ constexpr bool is_flash(AttentionKernel kernel) {
 }
 
 // Host time in eager PyTorch on a server's CPU, in microseconds; host_scale multiplies all of it.
-// In a compiled graph generated code launches each kernel.
+// In a compiled graph generated code launches each kernel; entering it checks guards and unpacks
+// arguments (a guess).
 struct HostCosts {
     double operation_us = 0;  // forward: Python, dispatch and recording for autograd
     double node_us = 0;       // backward: one of autograd's nodes
     double kernel_us = 0;     // one launch, output's memory included
     double gradient_us = 0;   // a parameter's gradient is put in place
+    double graph_us = 0;      // a graph is entered, forward or backward
 };
 constexpr HostCosts host_costs(Execution execution) {
-    return execution == Execution::eager ? HostCosts{23, 15, 15, 11} : HostCosts{0, 0, 7, 3};
+    return execution == Execution::eager ? HostCosts{23, 15, 15, 11} : HostCosts{0, 0, 7, 3, 50};
 }
 
 }  // namespace bucketwise

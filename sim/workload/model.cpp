@@ -57,6 +57,10 @@ Work work_of(const Operation& operation, Pass pass) {
     return operation.weight_gradient;
 }
 
+std::int64_t forked_elements(const Operation& product) {
+    return std::max<std::int64_t>(product.input_gradient.elements - product.operand_elements, 0);
+}
+
 bool has_batch_norm(const Model& model) {
     return std::ranges::any_of(model.operations, [](const Operation& operation) {
         return operation.batch_norm_channels > 0;

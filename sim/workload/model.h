@@ -77,13 +77,14 @@ enum class OperationKind : std::uint8_t {
     scores,        // attention: queries by keys
     scores_pass,   // attention: over the scores
     weighted_sum,  // attention: scores by values
-    masked_sum     // the same where a causal mask hides half of the scores
+    masked_sum,    // the same where a causal mask hides half of the scores
+    gate           // a pass whose result only the multiplication by the next product reads (SwiGLU)
 };
 
 template <>
-inline constexpr auto names_of<OperationKind> = names("pass", "stream", "normalisation",
-                                                      "linear", "convolution", "scores",
-                                                      "scores_pass", "weighted_sum", "masked_sum");
+inline constexpr auto names_of<OperationKind> = names("pass", "stream", "normalisation", "linear",
+                                                      "convolution", "scores", "scores_pass",
+                                                      "weighted_sum", "masked_sum", "gate");
 
 constexpr bool is_attention(OperationKind kind) {
     return kind == OperationKind::scores || kind == OperationKind::scores_pass ||
@@ -131,6 +132,10 @@ struct Operation {
 // The work of one pass. BatchNorm's forward moves its elements three times: its statistics once,
 // normalising twice.
 Work work_of(const Operation& operation, Pass pass);
+
+// Gradients of a product's input that autograd sums, with their sum: other operations read that
+// tensor, too.
+std::int64_t forked_elements(const Operation& product);
 
 // A buffer that data-parallel wrappers broadcast at each forward (BatchNorm's running statistics).
 struct Buffer {

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 #include <numeric>
+#include <utility>
 
 #include "sim/base/invariant.h"
 #include "sim/base/transformed.h"
@@ -22,6 +23,7 @@ struct Costs {
     const Model& model;
     const ModelTiming& timing;
     std::optional<EagerCosts> eager;
+    CompiledGraphs graphs;
 };
 
 bool is_measured(const ModelTiming& timing) {
@@ -30,10 +32,11 @@ bool is_measured(const ModelTiming& timing) {
 }
 
 Costs costs_of(const Model& model, DType dtype, const ModelTiming& timing) {
-    Costs costs{model, timing, {}};
+    Costs costs{model, timing, {}, {model, timing.run.execution, timing.sharded.compiles_blocks}};
     if (timing.device.prior && !is_measured(timing)) {
         costs.eager.emplace(model, timing.device, timing.arithmetic,
-                            timing.parameter_dtype.value_or(dtype), timing.run);
+                            timing.sharded.parameter_dtype.value_or(dtype), timing.run,
+                            timing.sharded.gathers_float8);
     }
     return costs;
 }
@@ -82,29 +85,20 @@ void set_times(std::vector<CostedOperation>& operations, const std::vector<Durat
     }
 }
 
-// Whether both passes, one after the other in the same direction, are over memory.
-bool both_over_memory(const Costs& costs, const CostedOperation& before,
-                      const CostedOperation& after) {
-    const auto over_memory = [&](const CostedOperation& costed) {
-        const OperationPass& source = *costed.operation.source;
-        return !costs.model.operations[static_cast<std::size_t>(source.operation)].product;
-    };
-    return over_memory(before) && over_memory(after);
-}
-
 // Autograd reaches an operation's node with the first of its passes.
 void set_costs(std::vector<CostedOperation>& operations, const Costs& costs) {
     const double slowest = slowest_of(costs.timing);
+    const std::vector<PassPlace> places = costs.graphs.places(transformed(
+        operations, [](const CostedOperation& costed) { return *costed.operation.source; }));
     for (std::size_t i = 0; i < operations.size(); ++i) {
         TimedOperation& timed = operations[i].operation;
         const auto [index, pass] = *timed.source;
         const bool first = i == 0 || operations[i - 1].operation.source->operation != index ||
                            is_forward(operations[i - 1].operation.source->pass) != is_forward(pass);
         const PassCost cost = costs.eager->of(
-            costs.model.operations[static_cast<std::size_t>(index)], pass,
-            i > 0 && first && both_over_memory(costs, operations[i - 1], operations[i]));
+            costs.model.operations[static_cast<std::size_t>(index)], pass, places[i]);
         timed.device = duration_from_seconds(cost.seconds * slowest);
-        timed.host = costs.eager->host(cost, pass, first, timed.ready_count);
+        timed.host = costs.eager->host(cost, pass, first, timed.ready_count, places[i]);
     }
 }
 
@@ -136,7 +130,8 @@ CostedOperation pass_of(const Model& model, std::size_t index, Pass pass, const 
     const Operation& operation = model.operations[index];
     return {{.name = operation.name + suffix,
              .source = OperationPass{static_cast<std::int32_t>(index), pass}},
-            roofline_seconds(work_of(operation, pass), timing.device, timing.arithmetic)};
+            roofline_seconds(work_of(operation, pass), timing.device,
+                             beside_float8(timing.arithmetic))};
 }
 
 std::vector<CostedOperation> forward_pass(const Model& model, const ModelTiming& timing) {
@@ -231,6 +226,19 @@ std::vector<CostedOperation> backward_pass(const Model& model, DType gradient_dt
     return pass;
 }
 
+// The gradients of a compiled block leave its backward together. Blocks are contiguous.
+void hand_out_by_block(const CompiledGraphs& graphs, std::vector<CostedOperation>& backward) {
+    const auto graph_of = [&](std::size_t i) {
+        return graphs.graph_of(static_cast<std::size_t>(backward[i].operation.source->operation));
+    };
+    for (std::size_t i = 0; i + 1 < backward.size(); ++i) {
+        if (graph_of(i) && graph_of(i) == graph_of(i + 1)) {
+            backward[i + 1].operation.ready_count +=
+                std::exchange(backward[i].operation.ready_count, 0);
+        }
+    }
+}
+
 struct PassTimes {
     Duration device{0};
     Duration host{0};
@@ -269,6 +277,20 @@ void recognise_late_host(const Model& model, DType dtype, const ModelTiming& tim
     }
     workload.late_host =
         static_cast<double>(measured.count()) / static_cast<double>(prior.host.count());
+}
+
+// The weights of linear layers that multiply in float8.
+void mark_float8(const Model& model, std::vector<Gradient>& gradients) {
+    for (const RecomputedBlock& block : recomputed_blocks(model, {}, false)) {
+        for (std::size_t i = block.first; i < block.end; ++i) {
+            const Operation& operation = model.operations[i];
+            for (const std::int32_t parameter : operation.parameters) {
+                Gradient& gradient = gradients[static_cast<std::size_t>(parameter)];
+                gradient.is_float8 = operation.kind == OperationKind::linear &&
+                                     gradient.numel == operation.product->k * operation.product->n;
+            }
+        }
+    }
 }
 
 std::vector<BufferGroup> buffer_groups(const Model& model) {
@@ -333,11 +355,19 @@ Workload workload_from_model(const Model& model, DType gradient_dtype, const Mod
         workload.gradients.push_back({parameter.name, parameter.numel(), gradient_dtype, false,
                                       parameter.shape.empty() ? 1 : parameter.shape.front()});
     }
+    if (is_float8(timing.arithmetic)) {
+        mark_float8(model, workload.gradients);
+    }
     const Costs costs = costs_of(model, gradient_dtype, timing);
     workload.forward = timed(forward_pass(model, timing), costs, timing.measured_forward,
                              timing.measured_forward_operations);
-    workload.backward = timed(backward_pass(model, gradient_dtype, timing, workload.readiness),
-                              costs, timing.measured_backward, timing.measured_backward_operations);
+    std::vector<CostedOperation> backward =
+        backward_pass(model, gradient_dtype, timing, workload.readiness);
+    if (timing.sharded.compiles_blocks) {
+        hand_out_by_block(costs.graphs, backward);
+    }
+    workload.backward = timed(std::move(backward), costs, timing.measured_backward,
+                              timing.measured_backward_operations);
     recognise_late_host(model, gradient_dtype, timing, workload);
     workload.buffer_groups = buffer_groups(model);
     workload.mix = backward_mix(workload.backward, [&](const TimedOperation& operation) {

@@ -11,6 +11,7 @@
 #include "sim/base/dtype.h"
 #include "sim/base/units.h"
 #include "sim/workload/batch_norm.h"
+#include "sim/workload/compiled.h"
 #include "sim/workload/device.h"
 #include "sim/workload/eager_cost.h"
 #include "sim/workload/model.h"
@@ -22,18 +23,12 @@ struct Gradient {
     std::string name;  // the parameter's name
     std::int64_t numel = 0;
     DType dtype = DType::float32;
-    bool sparse = false;    // PyTorch gives a sparse gradient a bucket of its own
-    std::int64_t rows = 0;  // extent of the first dimension, along which it is cut; 0: not known
+    bool sparse = false;     // PyTorch gives a sparse gradient a bucket of its own
+    std::int64_t rows = 0;   // extent of the first dimension, along which it is cut; 0: not known
+    bool is_float8 = false;  // of a linear layer's weight, which multiplies in float8
     bool operator==(const Gradient&) const = default;
 
     [[nodiscard]] Bytes size() const { return numel * element_size(dtype); }
-};
-
-// One pass of one operation of a model, which a real rank runs for a TimedOperation.
-struct OperationPass {
-    std::int32_t operation = 0;  // index into Model::operations
-    Pass pass = Pass::forward;
-    bool operator==(const OperationPass&) const = default;
 };
 
 // Streams of a device by number: the compute stream, and beside it those of
@@ -146,6 +141,15 @@ struct GradientReadiness {
 Workload workload_from_readiness(const std::vector<GradientReadiness>& gradients, Duration forward,
                                  Duration backward);
 
+// How a sharded strategy's computing differs from a single rank's.
+struct ShardedComputing {
+    bool compiles_blocks = false;  // one by one, where the model is compiled
+    bool gathers_float8 = false;   // linear layers' weights arrive in float8
+    // Forward sees parameters of this dtype, where it is not the gradients' (FSDP's param_dtype).
+    std::optional<DType> parameter_dtype = {};
+    bool operator==(const ShardedComputing&) const = default;
+};
+
 // How the operations of a model get their times.
 struct ModelTiming {
     Device device;  // rates; with totals only their ratios matter
@@ -159,9 +163,8 @@ struct ModelTiming {
     RunAs run = {};              // where nothing was measured
     bool is_one_launch = false;  // the step is one CUDA graph
     std::optional<Recompute> recompute = {};
-    // Forward sees parameters of this dtype, where it is not the gradients' (FSDP's param_dtype).
-    std::optional<DType> parameter_dtype = {};
     std::int64_t ranks = 1;  // whose slowest the others wait for, where a prior has the costs
+    ShardedComputing sharded = {};
     bool operator==(const ModelTiming&) const = default;
 };
 
@@ -184,6 +187,8 @@ struct ModelTiming {
 // Where blocks are checkpointed, backward runs a block's operations again, in forward's order,
 // before the block's own. Measured backward passes contain them. Precondition (asserted): no
 // BatchNorm is synchronised then.
+//
+// Where blocks are compiled one by one, the gradients of a block are ready when its backward ends.
 Workload workload_from_model(const Model& model, DType gradient_dtype, const ModelTiming& timing);
 
 }  // namespace bucketwise

@@ -354,6 +354,9 @@ class ModelBuilder {
         operation.upcasts = traffic.upcasts;
     }
 
+    // A multiplication reads the last operation's result, and nothing else does.
+    void make_gate() { model_.operations.back().kind = OperationKind::gate; }
+
     // The gradient follows from the result, so the input is not kept.
     void relu(const std::string& name, std::int64_t elements) {
         model_.operations.back().kept_elements = 0;

@@ -185,6 +185,7 @@ class Transformer : public ModelBuilder {
         }
         elementwise(layer + names.activation, inner, block.traffic);
         if (is_gated(block)) {
+            make_gate();
             if (!names.fused_gate) {
                 linear(layer + names.up, expansion(block));
             }
@@ -286,6 +287,7 @@ class Transformer : public ModelBuilder {
         foreign_linear(experts + ".w1", expansion);
         add_fork(rows * shape_.hidden);
         elementwise(experts + ".act", rows * shape_.feed_forward, activation);
+        make_gate();
         foreign_linear(experts + ".w3", expansion);
         elementwise(experts + ".multiply", rows * shape_.feed_forward, multiplication);
         foreign_linear(experts + ".w2", {each, shape_.hidden, shape_.feed_forward, shape_.experts});

@@ -7,33 +7,17 @@
 #include "sim/workload/models/models.h"
 #include "sim/workload/workload.h"
 #include "tests/catch.h"
+#include "tests/sim/workload/slow_memory.h"
 
 namespace bucketwise {
 namespace {
 
-// Every factor 1 but for kernels, which cost nothing beyond their work, and a memory of 10^9 bytes
-// per s, beside which products take no time.
-Device slow_memory() {
-    Device device = *device_preset("A100");
-    device.memory_bandwidth = {1'000'000'000};
-    device.peak_tflop_per_s = {1e9, 1e9, 1e9, 1e9, 1e9};
-    device.prior->given.fill(1.0);
-    device.prior->given[static_cast<std::size_t>(GpuFactor::kernel_us)] = 0;
-    return device;
-}
-
-const Operation& named(const Model& model, const std::string& name) {
-    const auto found = std::ranges::find(model.operations, name, &Operation::name);
-    REQUIRE(found != model.operations.end());
-    return *found;
-}
-
 std::int64_t kernels(const EagerCosts& costs, const Operation& operation, Pass pass) {
-    return costs.of(operation, pass, false).kernels;
+    return costs.of(operation, pass).kernels;
 }
 
 double gigabytes(const EagerCosts& costs, const Operation& operation, Pass pass) {
-    return costs.of(operation, pass, false).seconds;
+    return costs.of(operation, pass).seconds;
 }
 
 TransformerShape small_gpt() {
@@ -96,7 +80,7 @@ TEST_CASE("a fused attention is one kernel, and moves no scores") {
     for (const char* part : {"scores", "scale_and_mask", "softmax"}) {
         for (const Pass pass : {Pass::forward, Pass::input_gradient, Pass::weight_gradient}) {
             const PassCost cost =
-                fused.of(named(model, std::string("transformer.h.0.attn.") + part), pass, false);
+                fused.of(named(model, std::string("transformer.h.0.attn.") + part), pass);
             CHECK(cost.kernels == 0);
             CHECK(cost.seconds == 0);
         }
@@ -199,17 +183,6 @@ TEST_CASE("tensor cores convolve channels last, and what is not is turned around
           Approx(4e-9 * 2 * 2 * 64 * 8 * 8));
     CHECK(bytes(Arithmetic::float32, {}) == Approx(bytes(Arithmetic::float32, true)));
     CHECK(bytes(Arithmetic::float16, {}) == Approx(bytes(Arithmetic::float16, true)));
-}
-
-TEST_CASE("compiled, passes one after another are one kernel") {
-    const Device device = slow_memory();
-    const Model model = make_transformer("gpt", small_gpt(), two_sequences);
-    const EagerCosts costs(model, device, Arithmetic::float32, DType::float32,
-                           {.execution = Execution::compiled});
-    const Operation& sum = named(model, "transformer.h.0.mlp.add");
-    CHECK(costs.of(sum, Pass::forward, true).kernels == 0);
-    CHECK(costs.of(sum, Pass::forward, true).seconds ==
-          Approx(0.5 * costs.of(sum, Pass::forward, false).seconds));
 }
 
 TEST_CASE("each end of the range is slower than the next, on every preset") {
