@@ -164,6 +164,8 @@ void check_trainable(const Scenario& scenario, const std::string& file) {
     const auto* optimizer = std::get_if<Optimizer>(&scenario.step.optimizer);
     for (const auto& [given, pointer, expected, got] :
          {Refusal{scenario.step.cuda_graph, "/step/cuda_graph", "false", "true"},
+          Refusal{scenario.step.clip_gradients.has_value(), "/step/clip_gradients", "false",
+                  "clipping"},
           Refusal{optimizer != nullptr && *optimizer == Optimizer::adam, "/step/optimizer",
                   "sgd or sgd_momentum", "adam"},
           Refusal{scenario.sync.strategy == Strategy::none, "/sync/strategy",
