@@ -142,6 +142,8 @@ void check_trainable(const Scenario& scenario, const std::string& file) {
           Refusal{workload.arithmetic != Arithmetic::float32, "/workload/arithmetic", "float32",
                   "another one"},
           Refusal{scenario.step.cuda_graph, "/step/cuda_graph", "false", "true"},
+          Refusal{scenario.step.clip_gradients.has_value(), "/step/clip_gradients", "false",
+                  "clipping"},
           Refusal{optimizer != nullptr && *optimizer == Optimizer::adam, "/step/optimizer",
                   "sgd or sgd_momentum", "adam"},
           Refusal{sync.strategy == Strategy::none, "/sync/strategy",

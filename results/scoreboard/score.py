@@ -110,6 +110,11 @@ def calibrated(program, scenario, measured_ms):
     return factor
 
 
+def smallness(row):
+    """On the fewest GPUs, with the fewest settings, the shortest."""
+    return int(row["gpus"]), len(row["set"].split()), float(row["measured_ms"])
+
+
 def predicted(program, rows, sources, models):
     """Each row from names alone, and from its table's smallest row."""
     scenarios = [scenario_of(row, sources[row["source"]], models) for row in rows]
@@ -117,8 +122,7 @@ def predicted(program, rows, sources, models):
     for place, row in enumerate(rows):
         if sources[row["source"]].get("one_row"):
             by_table.setdefault(row["source"], []).append(place)
-    bases = {source: min(places, key=lambda place: (int(rows[place]["gpus"]), float(rows[place]["measured_ms"])))
-             for source, places in by_table.items()}  # the shortest step on the fewest GPUs
+    bases = {source: min(places, key=lambda place: smallness(rows[place])) for source, places in by_table.items()}
 
     def factor_of(source):
         return calibrated(program, scenarios[bases[source]], float(rows[bases[source]]["measured_ms"]))

@@ -68,7 +68,7 @@ class InstructionWriter {
             clipping.norm / updating_ranks_);
         if (parts_among) {
             wait_in(Phase::optimizer, launch(CollectiveKind::all_reduce, Phase::optimizer,
-                                             NumbersOf{Numbers::gradient_norm},
+                                             NumbersOf{SharedNumbers::gradient_norm},
                                              element_size(DType::float32), *parts_among));
         }
         program_.instructions.back().host_waits = clipping.host_waits;

@@ -151,9 +151,9 @@ struct ShardsOf {
     bool operator==(const ShardsOf&) const = default;
 };
 // A few numbers about tensors, which each rank has a part of.
-enum class Numbers : std::uint8_t { gradient_norm, float8_scales };
+enum class SharedNumbers : std::uint8_t { gradient_norm, float8_scales };
 struct NumbersOf {
-    Numbers what = Numbers::gradient_norm;
+    SharedNumbers what = SharedNumbers::gradient_norm;
     bool operator==(const NumbersOf&) const = default;
 };
 using Cargo = std::variant<UnusedMap, BuffersOf, GradientsOf, StatisticsOf, UpdatedParameters,

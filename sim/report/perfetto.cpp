@@ -195,7 +195,8 @@ class TraceWriter {
     }
 
     static std::string text_of(const NumbersOf& numbers) {
-        return numbers.what == Numbers::gradient_norm ? "norm of gradients" : "scales of weights";
+        return numbers.what == SharedNumbers::gradient_norm ? "norm of gradients"
+                                                            : "scales of weights";
     }
 
     [[nodiscard]] std::string after(const StatisticsOf& place) const {

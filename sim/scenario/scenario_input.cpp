@@ -197,7 +197,7 @@ const JsonTable<ClipGradients>& clip_keys() {
 
 KeyUse<StepRequest> clip_use() {
     KeyUse<StepRequest> use{
-        JsonDescription{{{"oneOf", {as::boolean().schema, schema_of(clip_keys().text())}}},
+        JsonDescription{{{"oneOf", {as::boolean().schema, reference_to(clip_keys().text())}}},
                         "true, false or object",
                         {&clip_keys().text()}}};
     use.read = [](const JsonPlace& place, StepRequest& step) {

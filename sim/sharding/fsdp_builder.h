@@ -153,7 +153,7 @@ class FsdpBuilder : public ShardedWriter {
         if (!is_alone()) {
             wait_in(Phase::optimizer,
                     InstructionWriter::launch(CollectiveKind::all_reduce, Phase::optimizer,
-                                              NumbersOf{Numbers::float8_scales},
+                                              NumbersOf{SharedNumbers::float8_scales},
                                               weights * element_size(DType::float32),
                                               {.communicator = Among::sharing}));
         }

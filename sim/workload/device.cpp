@@ -124,9 +124,10 @@ struct Float8Peak {
     std::string_view chip;
     double tflop_per_s = 0;
 };
-constexpr std::array<Float8Peak, 9> float8_peaks{{{"B200", 4500},
+constexpr std::array<Float8Peak, 10> float8_peaks{{{"B200", 4500},
                                                   {"GB200", 5000},
                                                   {"H100", 1979},
+                                                  {"H100 96GB", 1979},
                                                   {"H200", 1979},
                                                   {"L4", 242.5},
                                                   {"L40S", 733},

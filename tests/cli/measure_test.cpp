@@ -930,6 +930,32 @@ TEST_CASE("what real ranks cannot shard is refused by name") {
     CHECK_FALSE(std::filesystem::exists(file));
 }
 
+TEST_CASE("steps that real ranks cannot run are refused by name") {
+    const TestFolder folder;
+    const std::string file = folder.file("trained.json");
+    Json scenario = Json::parse(R"({
+        "name": "trained",
+        "workload": {"model": {"family": "gpt2", "layers": 1, "hidden": 8, "feed_forward": 8,
+                               "heads": 1, "vocabulary": 8, "context": 4},
+                     "batch": 1, "sequence_length": 4, "device": "H100"},
+        "cluster": {"ranks": 2, "link": {"name": "some", "algorithm": "ring",
+                    "segments": [{"latency_us": 20, "bandwidth_gb_per_s": 1}]}},
+        "sync": {"strategy": "ddp"}, "step": {"clip_gradients": true}})");
+    const std::string output = folder.file("measurements.jsonl");
+    const auto errors = [&] {
+        write_file(file, scenario.dump());
+        const Outcome outcome =
+            run({BUCKETWISE_BINARY, "measure", file, "--backend", "gloo", "-o", output});
+        CHECK(outcome.exit_code == 2);
+        CHECK_FALSE(std::filesystem::exists(output));
+        return outcome.errors;
+    };
+    CHECK_THAT(errors(), Contains("/step/clip_gradients: expected false"));
+    scenario.erase("step");
+    scenario["workload"]["arithmetic"] = "float8_rowwise";
+    CHECK_THAT(errors(), Contains("/workload/arithmetic: expected 16 bits or more"));
+}
+
 // --- what a machine lacks ---
 
 // Runs words in namespaces of their own, in a shell that makes the machine lack something. Nothing

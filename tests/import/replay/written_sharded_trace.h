@@ -212,6 +212,7 @@ class WrittenShardedTrace {
             case InstructionKind::forward:
             case InstructionKind::backward:
                 return write_operation(i);
+            case InstructionKind::clip:
             case InstructionKind::optimizer:
                 write_kernel(i, "multi_tensor_apply_kernel");
                 return i + 1;

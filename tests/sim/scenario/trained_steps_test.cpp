@@ -115,7 +115,7 @@ TEST_CASE("one small all-reduce of all scales ends a step with float8 all-gather
     for (const std::string strategy : {"fsdp", "hsdp"}) {
         const Program program = program_of(float8(strategy));
         const Collective& last = program.collectives.back();
-        CHECK(last.cargo == Cargo(NumbersOf{Numbers::float8_scales}));
+        CHECK(last.cargo == Cargo(NumbersOf{SharedNumbers::float8_scales}));
         CHECK(last.kind == CollectiveKind::all_reduce);
         CHECK(last.among.communicator == Among::sharing);
         CHECK(last.bytes == Bytes{4 * 2 * 7});
@@ -213,7 +213,7 @@ TEST_CASE("clipping is two passes, with a small all-reduce where ranks hold part
         CHECK(std::vector(kinds.begin(), kinds.begin() + 5) ==
               std::vector{clip, launch, wait, clip, optimizer});
         const auto norm = std::ranges::find_if(program.collectives, [](const Collective& one) {
-            return one.cargo == Cargo(NumbersOf{Numbers::gradient_norm});
+            return one.cargo == Cargo(NumbersOf{SharedNumbers::gradient_norm});
         });
         REQUIRE(norm != program.collectives.end());
         CHECK(norm->bytes == Bytes{4});

@@ -108,7 +108,7 @@ double attention_seconds(const Device& preset, AttentionKernel kernel, Pass pass
         "gpt", {TransformerFamily::gpt2, 1, 256, 1024, 2, 128, 1024}, {1, 1024, 224});
     const EagerCosts costs(model, device, Arithmetic::bfloat16, DType::bfloat16,
                            {.attention = kernel});
-    return costs.of(named(model, "transformer.h.0.attn.values"), pass, false).seconds;
+    return costs.of(named(model, "transformer.h.0.attn.values"), pass, {}).seconds;
 }
 
 TEST_CASE("attention in one kernel runs at its kernel's share of the rate of products") {
