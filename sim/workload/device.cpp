@@ -125,15 +125,15 @@ struct Float8Peak {
     double tflop_per_s = 0;
 };
 constexpr std::array<Float8Peak, 10> float8_peaks{{{"B200", 4500},
-                                                  {"GB200", 5000},
-                                                  {"H100", 1979},
-                                                  {"H100 96GB", 1979},
-                                                  {"H200", 1979},
-                                                  {"L4", 242.5},
-                                                  {"L40S", 733},
-                                                  {"MI300X", 2614.9},
-                                                  {"RTX 4090", 330.3},
-                                                  {"RTX PRO 6000", 1007.6}}};
+                                                   {"GB200", 5000},
+                                                   {"H100", 1979},
+                                                   {"H100 96GB", 1979},
+                                                   {"H200", 1979},
+                                                   {"L4", 242.5},
+                                                   {"L40S", 733},
+                                                   {"MI300X", 2614.9},
+                                                   {"RTX 4090", 330.3},
+                                                   {"RTX PRO 6000", 1007.6}}};
 
 Peaks peaks_of(const Chip& chip) {
     Peaks peaks = chip.peak_tflop_per_s;

@@ -59,6 +59,7 @@ EagerCosts::EagerCosts(const Model& model, const Device& device, Arithmetic arit
       float8_(is_float8(arithmetic) ? std::optional(arithmetic) : std::nullopt),
       gathers_float8_(gathers_float8),
       autocast_(dtype == DType::float32 && element_size(arithmetic) == Bytes{2}),
+      joins_projections_(model.joins_projections),
       run_(run),
       size_(static_cast<double>(element_size(arithmetic).count)) {
     invariant(device.prior.has_value(), "the device has a prior");
@@ -132,11 +133,13 @@ PassCost EagerCosts::attention_cost(const Operation& operation, Pass pass) const
     const double computed = causal ? std::min(0.5 * (1 + causal_tile / length), 1.0) : 1.0;
     const double flops = (forward ? 2 : 5) * 2 * activations * length * computed;
     const double efficiency = attention_efficiency(forward, values.n);
-    const EagerPass& eager = eager_pass(operation, pass);
+    // Kernels take heads as they lie in memory. The gradients of a joint projection are put
+    // together.
+    const bool joins = joins_projections_ && !forward;
     return {std::max(flops / (product_rate(device_, arithmetic_) * efficiency),
                      passes_seconds((forward ? 4 : 8) * activations * size_)) +
-                passes_seconds(static_cast<double>(eager.elements) * size_),
-            eager.kernels + (forward ? 0 : 1)};
+                passes_seconds(joins ? 6 * activations * size_ : 0),
+            (forward ? 1 : 2) + (joins ? 1 : 0)};
 }
 
 PassCost EagerCosts::product_cost(const Operation& operation, Pass pass,

@@ -89,6 +89,7 @@ struct Attention {
     bool causal = false;
     bool dropout = false;      // of the scores
     bool written_out = false;  // mask and softmax in single operations, as CS336 has students do
+    bool joined = false;       // one linear layer makes queries, keys and values
 };
 
 // Tensors of the operation's size that each pass reads and writes; kernels that an eager framework
@@ -294,6 +295,7 @@ class ModelBuilder {
         const std::int64_t activations = shape.batch * length * shape.hidden;
         const std::int64_t scores = products * length * length;
         model_.writes_attention_out = shape.written_out;
+        model_.joins_projections = shape.joined;
         Operation& by_keys =
             add_product(name + ".scores", {.m = length, .n = length, .k = width, .count = products},
                         {.left = activations, .right = activations, .result = scores});

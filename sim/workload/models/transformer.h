@@ -166,7 +166,8 @@ class Transformer : public ModelBuilder {
                          .hidden = shape_.query_width(),
                          .causal = block.causal,
                          .dropout = block.dropout,
-                         .written_out = block.written_out});
+                         .written_out = block.written_out,
+                         .joined = inputs == 1});
         linear(layer + names.output, output_layer(block));
         normalise_result(layer, names.attention_result_norm, block);
         join_shortcut(layer + names.attention_sum, layer + names.attention_norm, block);
