@@ -48,7 +48,7 @@ std::string cublas_version() {
 DType operand_dtype(Arithmetic arithmetic) {
     constexpr std::array dtypes{DType::float32, DType::float32, DType::float16, DType::bfloat16,
                                 DType::float64};
-    return dtypes[static_cast<std::size_t>(arithmetic)];
+    return dtypes[static_cast<std::size_t>(beside_float8(arithmetic))];
 }
 
 bool can_write(Arithmetic arithmetic, DType dtype) {

@@ -58,26 +58,27 @@ class InstructionWriter {
             device / updates);
     }
 
-    // Clips gradients; `parts_among`: ranks that hold a part of them each, none: all are whole.
-    void clip(const std::optional<CollectiveRanks>& parts_among) {
+    void clip() {
         if (!input_.step.clipping) {
             return;
         }
         const Clipping& clipping = *input_.step.clipping;
         add(InstructionKind::clip, Phase::optimizer, 0, clipping.norm_launch,
             clipping.norm / updating_ranks_);
-        if (parts_among) {
-            wait_in(Phase::optimizer, launch(CollectiveKind::all_reduce, Phase::optimizer,
-                                             NumbersOf{SharedNumbers::gradient_norm},
-                                             element_size(DType::float32), *parts_among));
+        if (parts_among_ || updating_ranks_ > 1) {
+            wait_in(Phase::optimizer,
+                    launch(CollectiveKind::all_reduce, Phase::optimizer,
+                           NumbersOf{SharedNumbers::gradient_norm}, element_size(DType::float32),
+                           parts_among_.value_or(CollectiveRanks{})));
         }
         program_.instructions.back().host_waits = clipping.host_waits;
         add(InstructionKind::clip, Phase::optimizer, 1, clipping.multiplication_launch,
             clipping.multiplication / updating_ranks_);
     }
 
-    // The optimizer's operations, or updates of one time where there are none.
+    // Clips, then the optimizer's operations, or updates of one time where there are none.
     void update_parameters() {
+        clip();
         const std::vector<TimedOperation>& operations = input_.step.optimizer_operations;
         for (std::size_t i = 0; i < operations.size(); ++i) {
             add(InstructionKind::optimizer, Phase::optimizer, static_cast<std::int32_t>(i),
@@ -156,6 +157,8 @@ class InstructionWriter {
     Program& program_;
     bool finishing_ = false;           // of instructions that are added
     std::int64_t updating_ranks_ = 1;  // that share the optimizer's updates
+    // Ranks that hold a part of the gradients each, where they share them out.
+    std::optional<CollectiveRanks> parts_among_ = {};
 
   private:
     bool launches_graph_ = false;  // with the next instruction

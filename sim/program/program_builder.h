@@ -171,8 +171,6 @@ class ProgramBuilder : public InstructionWriter {
     }
 
     void optimizer() {
-        clip(updating_ranks_ > 1 ? std::optional<CollectiveRanks>(CollectiveRanks{})
-                                 : std::nullopt);
         update_parameters();
         hand_out_updates();
         for (const Bytes size : sync_.framework.gathers) {

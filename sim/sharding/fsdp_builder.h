@@ -41,7 +41,6 @@ class FsdpBuilder : public ShardedWriter {
     }
 
     void optimizer() {
-        clip_shards();
         update_parameters();
         scale_float8_weights();
         for (const ShardGroup& group : plan_.groups) {

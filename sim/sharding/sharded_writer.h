@@ -24,7 +24,11 @@ class ShardedWriter : public InstructionWriter {
         : InstructionWriter(input, built.program),
           plan_(plan),
           place_(place),
-          memory_(built.memory) {}
+          memory_(built.memory) {
+        if (!is_alone()) {  // replicas hold the same shards, and have the same norm
+            parts_among_ = {.communicator = Among::sharing};
+        }
+    }
 
     [[nodiscard]] bool is_first() const {
         return place_ == MicroStepPlace::only || place_ == MicroStepPlace::first;
@@ -67,12 +71,6 @@ class ShardedWriter : public InstructionWriter {
                 is_ready(static_cast<std::size_t>(workload_.readiness[ready++]));
             }
         }
-    }
-
-    // Replicas hold the same shards, and have the same norm.
-    void clip_shards() {
-        clip(is_alone() ? std::nullopt
-                        : std::optional<CollectiveRanks>({.communicator = Among::sharing}));
     }
 
     std::int32_t launch(CollectiveKind kind, const ShardsOf& shards, Bytes bytes,

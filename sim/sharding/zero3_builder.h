@@ -57,7 +57,6 @@ class Zero3Builder : public ShardedWriter {
     }
 
     void optimizer() {
-        clip_shards();
         update_parameters();
         gather_persistent();
         for (std::size_t i = 0; i < parameters_.size(); ++i) {

@@ -398,7 +398,7 @@ TEST_CASE("a check finds the first wrong element of each tensor, and what is no 
 // --- matrix products -----------------------------------------------------------------------------
 
 double unit_of(Arithmetic arithmetic) {
-    switch (arithmetic) {
+    switch (beside_float8(arithmetic)) {
         case Arithmetic::float64:
             return 0x1p-52;
         case Arithmetic::float32:
@@ -406,10 +406,9 @@ double unit_of(Arithmetic arithmetic) {
         case Arithmetic::tfloat32:
         case Arithmetic::float16:
             return 0x1p-10;
-        case Arithmetic::bfloat16:
-            break;
+        default:
+            return 0x1p-7;
     }
-    return 0x1p-7;
 }
 
 TEST_CASE("the three products of a layer are those of its row-major matrices") {
