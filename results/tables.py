@@ -7,6 +7,7 @@ import math
 import subprocess
 import sys
 import tempfile
+import threading
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -25,7 +26,7 @@ class Program:
         return said.stdout
 
     def predict(self, scenario, *options):
-        file = Path(self.folder.name) / "scenario.json"
+        file = Path(self.folder.name) / f"scenario_{threading.get_ident()}.json"
         file.write_text(json.dumps(scenario))
         return json.loads(self.run(scenario["name"], "predict", file, "--json", "-", *options))
 

@@ -12,7 +12,6 @@ usage: score.py [--program BUCKETWISE] [--details] [--source NAME] [--refit] [--
 README.md says how a row becomes a scenario.
 """
 
-import contextlib
 import csv
 import io
 import json
@@ -192,11 +191,11 @@ def line_of(name, own):
 HEAD = f"{'source':30} {'rows':>4} {'median':>8} {'bias':>8} {'worst':>8} {'in range':>8} {'wide':>8} {'one row':>8} {'worst':>8}"
 
 
-def print_table(said):
-    print(HEAD)
+def table_of(said):
+    lines = [HEAD]
     for name in dict.fromkeys(one["source"] for one in said):
-        print(line_of(name, [one for one in said if one["source"] == name]))
-    print(line_of("all steps", [one for one in said if "is_step" in one]))
+        lines.append(line_of(name, [one for one in said if one["source"] == name]))
+    return "\n".join([*lines, line_of("all steps", [one for one in said if "is_step" in one])])
 
 
 def print_details(rows, said):
@@ -307,7 +306,7 @@ def draw(said, file):
     axes.grid(axis="x", color="#e4e4e4")
     axes.set_xlabel("predicted over measured step, % (shaded: within 5 %)")
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(loc="lower left", frameon=False)
+    axes.legend(loc="upper right", frameon=False)
     figure.savefig(file, bbox_inches="tight", metadata={"Date": None})
 
 
@@ -328,19 +327,18 @@ def main():
     if options.refit:
         refit(program, rows, sources, models)
         return
-    said = predicted(program, rows, sources, models)
-    if options.details:
-        print_details(rows, said)
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
-        if not options.source:
-            with contextlib.redirect_stdout(io.StringIO()):
-                in_ddp, advices = ddp.judge_all(ddp.Program(options.program))
+    with ThreadPoolExecutor(1) as pool:
+        aside = None if options.source else pool.submit(ddp.judge_all, ddp.Program(options.program), show=lambda text: None)
+        said = predicted(program, rows, sources, models)
+        if options.details:
+            print_details(rows, said)
+        if aside:
+            in_ddp, advices = aside.result()
             said += [{"source": one["set"], "is_step": True, **one} for one in in_ddp] + collectives(program)
-        print_table(said)
-    print(printed.getvalue(), end="")
+    printed = table_of(said)
+    print(printed)
     if options.page:
-        write_page(printed.getvalue(), said)
+        write_page(printed, said)
     if options.expect:
         ddp.check_advice(advices)
     tables.store([{key: one[key] for key in ("source", "predicted_ms", "low_ms", "high_ms", "from_one_row_ms") if key in one}

@@ -126,6 +126,8 @@ const JsonTable<ListedOperation>& listed_operation_keys() {
           "ready when the first operation of forward that uses it has run backward"},
          {"batch_norm_channels", in(&Operation::batch_norm_channels, as::integer(0, most_extent)),
           "0", "of a BatchNorm, whose forward moves its elements three times"},
+         {"upcasts", in(&Operation::upcasts, as::boolean()), "false",
+          "a pass over memory that eager frameworks run in float32, casting 16-bit input first"},
          {"kept_elements", in(&Operation::kept_elements, elements()), "0",
           "kept for backward, in the arithmetic's type"},
          {"kept_bytes", in(&Operation::kept_bytes, as::integer(0, 8 * most_moved)), "0",

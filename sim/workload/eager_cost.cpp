@@ -59,7 +59,6 @@ EagerCosts::EagerCosts(const Model& model, const Device& device, Arithmetic arit
       float8_(is_float8(arithmetic) ? std::optional(arithmetic) : std::nullopt),
       gathers_float8_(gathers_float8),
       autocast_(dtype == DType::float32 && element_size(arithmetic) == Bytes{2}),
-      joins_projections_(model.joins_projections),
       run_(run),
       size_(static_cast<double>(element_size(arithmetic).count)) {
     invariant(device.prior.has_value(), "the device has a prior");
@@ -133,13 +132,10 @@ PassCost EagerCosts::attention_cost(const Operation& operation, Pass pass) const
     const double computed = causal ? std::min(0.5 * (1 + causal_tile / length), 1.0) : 1.0;
     const double flops = (forward ? 2 : 5) * 2 * activations * length * computed;
     const double efficiency = attention_efficiency(forward, values.n);
-    // Kernels take heads as they lie in memory. The gradients of a joint projection are put
-    // together.
-    const bool joins = joins_projections_ && !forward;
+    // Kernels take heads as they lie in memory.
     return {std::max(flops / (product_rate(device_, arithmetic_) * efficiency),
-                     passes_seconds((forward ? 4 : 8) * activations * size_)) +
-                passes_seconds(joins ? 6 * activations * size_ : 0),
-            (forward ? 1 : 2) + (joins ? 1 : 0)};
+                     passes_seconds((forward ? 4 : 8) * activations * size_)),
+            forward ? 1 : 2};
 }
 
 PassCost EagerCosts::product_cost(const Operation& operation, Pass pass,

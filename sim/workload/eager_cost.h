@@ -87,7 +87,6 @@ class EagerCosts {
     std::optional<Arithmetic> float8_;  // of linear layers in blocks
     bool gathers_float8_;
     bool autocast_;
-    bool joins_projections_;
     RunAs run_;
     double size_;  // of an element, in bytes
 };

@@ -152,7 +152,6 @@ struct Model {
     std::vector<Buffer> buffers;
     std::int64_t frozen_elements = 0;   // of parameters that are not trained
     bool writes_attention_out = false;  // in its own operations, which no fused kernel replaces
-    bool joins_projections = false;     // one linear layer makes queries, keys and values
     bool operator==(const Model&) const = default;
 
     [[nodiscard]] std::int64_t numel() const {

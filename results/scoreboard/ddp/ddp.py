@@ -11,9 +11,11 @@ The rule that makes a scenario and a link of a set's rows is README.md's; no row
 
 import json
 import math
+import os
 import statistics
 import sys
 from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -194,18 +196,20 @@ def percent(share):
     return tables.percent(share, 2)
 
 
-def judge_all(program, names=None, details=False):
-    """Prints a line for each set; returns the predicted rows, and what was advised."""
+def judge_all(program, names=None, details=False, show=print):
+    """Shows a line for each set; returns the predicted rows, and what was advised."""
     sets = json.loads((HERE / "sets.json").read_text())
     rows = rows_of(HERE / "steps.csv")
     stored = []
     mapes = {False: [], True: []}
     held = []
     advices = []
-    print(f"{'set':30} {'trust':>5} {'rows':>4} {'MAPE':>8} {'bias':>8} {'worst':>8} {'advised':>11} {'regret':>8} {'said':>8}")
-    for name in names or sets:
-        of_set = [row for row in rows if row["set"] == name and row["trust"] != "D"]
-        configs = list(judged(program, name, sets[name], of_set))
+    show(f"{'set':30} {'trust':>5} {'rows':>4} {'MAPE':>8} {'bias':>8} {'worst':>8} {'advised':>11} {'regret':>8} {'said':>8}")
+    names = names or list(sets)
+    of_sets = [[row for row in rows if row["set"] == name and row["trust"] != "D"] for name in names]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        judgements = list(pool.map(lambda name, of_set: list(judged(program, name, sets[name], of_set)), names, of_sets))
+    for name, of_set, configs in zip(names, of_sets, judgements):
         predicted = [row for config in configs for row in config["rows"]]
         errors = [row["predicted_ms"] / row["measured_ms"] - 1 for row in predicted]
         mape = statistics.mean(map(abs, errors))
@@ -216,19 +220,19 @@ def judge_all(program, names=None, details=False):
         regret, said = (percent(max(a[key] for a in advised)) if advised else "" for key in ("regret", "said"))
         held += [a["regret"] <= a["said"] for a in advised]
         advices += [(name, a) for a in advised]
-        print(f"{name:30} {of_set[0]['trust']:>5} {len(errors):4} {percent(mape)} "
+        show(f"{name:30} {of_set[0]['trust']:>5} {len(errors):4} {percent(mape)} "
               f"{percent(statistics.mean(errors))} {percent(max(errors, key=abs))} {caps:>11} {regret:>8} {said:>8}")
         if details:
             for row, error in zip(predicted, errors):
-                print(f"  {row['config']:36} {row['gpus']:>3} {row['strategy']:9} {row['cap_mib']:>7} {row['measured_ms']:9.2f} "
+                show(f"  {row['config']:36} {row['gpus']:>3} {row['strategy']:9} {row['cap_mib']:>7} {row['measured_ms']:9.2f} "
                       f"{row['predicted_ms']:9.2f} {percent(error)}")
         stored += predicted
     for scales, what in ((False, "sweeps"), (True, "one to N GPUs")):
         if mapes[scales]:
-            print(f"{what}: {len(mapes[scales])} sets, median MAPE {percent(statistics.median(mapes[scales])).strip()}, "
+            show(f"{what}: {len(mapes[scales])} sets, median MAPE {percent(statistics.median(mapes[scales])).strip()}, "
                   f"largest {percent(max(mapes[scales])).strip()}")
     if held:
-        print(f"regret within what was said would not be exceeded in 95 % of cases: {sum(held)} of {len(held)}")
+        show(f"regret within what was said would not be exceeded in 95 % of cases: {sum(held)} of {len(held)}")
     return stored, advices
 
 

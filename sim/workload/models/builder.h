@@ -89,7 +89,6 @@ struct Attention {
     bool causal = false;
     bool dropout = false;      // of the scores
     bool written_out = false;  // mask and softmax in single operations, as CS336 has students do
-    bool joined = false;       // one linear layer makes queries, keys and values
 };
 
 // Tensors of the operation's size that each pass reads and writes; kernels that an eager framework
@@ -222,6 +221,15 @@ class ModelBuilder {
         }
     }
 
+    // The last operation, a linear layer, made several tensors in one: backward copies their
+    // gradients into one before its products.
+    void put_gradients_together() {
+        Operation& operation = model_.operations.back();
+        EagerPass& eager = operation.eager.input_gradient;
+        const MatrixProduct& product = operation.product.value();
+        eager = {eager.kernels + 1, eager.elements + 2 * product.m * product.n};
+    }
+
     // Parameters in autograd's order of gradients, which is that of the operator's arguments:
     // addmm's first is the bias (tests/data/pytorch/readiness.json).
     std::vector<std::int32_t> register_linear(const std::string& name, const Linear& layer) {
@@ -295,7 +303,6 @@ class ModelBuilder {
         const std::int64_t activations = shape.batch * length * shape.hidden;
         const std::int64_t scores = products * length * length;
         model_.writes_attention_out = shape.written_out;
-        model_.joins_projections = shape.joined;
         Operation& by_keys =
             add_product(name + ".scores", {.m = length, .n = length, .k = width, .count = products},
                         {.left = activations, .right = activations, .result = scores});

@@ -141,6 +141,9 @@ class Transformer : public ModelBuilder {
         const std::size_t inputs = inputs_of(block);
         for (std::size_t i = 0; i < inputs; ++i) {
             linear(layer + names.inputs[i], input_layer(block, i));
+            if (inputs == 1) {
+                put_gradients_together();
+            }
             if (block.sums_from_first ? i + 1 < inputs : i > 0) {
                 add_fork(elements_);
             }
@@ -166,8 +169,7 @@ class Transformer : public ModelBuilder {
                          .hidden = shape_.query_width(),
                          .causal = block.causal,
                          .dropout = block.dropout,
-                         .written_out = block.written_out,
-                         .joined = inputs == 1});
+                         .written_out = block.written_out});
         linear(layer + names.output, output_layer(block));
         normalise_result(layer, names.attention_result_norm, block);
         join_shortcut(layer + names.attention_sum, layer + names.attention_norm, block);

@@ -28,6 +28,7 @@ Json operation_json(const Model& model, const Operation& operation) {
         {"kernel_area", operation.kernel_area},
         {"batch_norm_channels", operation.batch_norm_channels},
         {"kept_elements", operation.kept_elements},
+        {"upcasts", operation.upcasts},
         {"kept_bytes", operation.kept_bytes}};
     if (operation.product) {
         json["product"] = {{"m", operation.product->m},

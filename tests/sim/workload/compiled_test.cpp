@@ -117,9 +117,9 @@ TEST_CASE("the host enters a graph once, and launches its kernels from generated
             entered += operation.host;
         }
     }
-    // Entering takes 50. Kernels: two products of each of seven linear layers, six of attention,
+    // Entering takes 50. Kernels: two products of each of seven linear layers, two of attention,
     // one for both rotations, the multiplication, two of each norm. Nine gradients take 3 each.
-    CHECK(to_us(entered) == 50 + 7 * (14 + 6 + 1 + 1 + 4) + 3 * 9);
+    CHECK(to_us(entered) == 50 + 7 * (14 + 2 + 1 + 1 + 4) + 3 * 9);
 }
 
 TEST_CASE("a compiled block hands out all its gradients when its backward ends") {

@@ -89,14 +89,13 @@ TEST_CASE("a fused attention is one kernel, and moves no scores") {
     const Operation& values = named(model, "transformer.h.0.attn.values");
     CHECK(gigabytes(fused, values, Pass::forward) == Approx(2e-9 * 32 * 64 * 4));
     CHECK(kernels(fused, values, Pass::forward) == 1);
+    CHECK(gigabytes(fused, values, Pass::input_gradient) == Approx(2e-9 * 32 * 64 * 8));
+    CHECK(kernels(fused, values, Pass::input_gradient) == 2);
     // One layer made all three, so that their gradients are put together: read and written.
-    CHECK(gigabytes(fused, values, Pass::input_gradient) == Approx(2e-9 * 32 * 64 * (8 + 6)));
-    CHECK(kernels(fused, values, Pass::input_gradient) == 3);
-    const Model apart = make_transformer(
-        "llama", {TransformerFamily::llama, 1, 64, 256, 2, 128, 16}, two_sequences);
-    const EagerCosts three(apart, device, Arithmetic::bfloat16, DType::bfloat16, {});
-    CHECK(gigabytes(three, named(apart, "model.layers.0.self_attn.values"), Pass::input_gradient) ==
-          Approx(2e-9 * 32 * 64 * 8));
+    const Operation& joint = named(model, "transformer.h.0.attn.c_attn");
+    CHECK(kernels(fused, joint, Pass::input_gradient) == 2);
+    CHECK(gigabytes(fused, joint, Pass::input_gradient) ==
+          Approx(2e-9 * (32 * 64 + 64 * 192 + 32 * 192 + 2 * 32 * 192)));
     // CS336's model writes it out, and no kernel takes its place.
     const Model written = make_transformer(
         "cs336", {TransformerFamily::cs336, 1, 64, 256, 2, 128, 16}, two_sequences);

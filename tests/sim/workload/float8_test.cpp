@@ -108,7 +108,7 @@ TEST_CASE("head, attention and passes stay in bfloat16, and so does all outside 
           forward(Arithmetic::bfloat16, layer + "mlp.down_proj"));
 }
 
-TEST_CASE("float8 products run at the peak of float8") {
+TEST_CASE("float8 products run at their share of the peak of float8") {
     Device device = *device_preset("H100");
     device.memory_bandwidth = {std::int64_t{1} << 50};  // casts take nothing
     device.prior->given[static_cast<std::size_t>(GpuFactor::kernel_us)] = 0;
@@ -120,7 +120,7 @@ TEST_CASE("float8 products run at the peak of float8") {
             .seconds;
     };
     CHECK(seconds(Arithmetic::bfloat16) / seconds(Arithmetic::float8_tensorwise) ==
-          Approx(1979.0 / 989).epsilon(5e-3));
+          Approx(0.88 * 1979.0 / 989).epsilon(5e-3));
 }
 
 TEST_CASE("presets have float8 from Ada and Hopper on, twice their 16-bit rate") {
