@@ -96,7 +96,7 @@ std::vector<BatchNormSystem> requested_systems(const SyncBnOptions& o,
         return listed(o.systems, published, "implementation", Choice{every<BatchNormSystem>},
                       {gather, fused, pytorch, selfmade});
     }
-    const std::vector<BatchNormSystem> systems = o.systems.value_or(std::vector{gather, fused});
+    std::vector<BatchNormSystem> systems = o.systems.value_or(std::vector{gather, fused});
     for (const BatchNormSystem system : systems) {
         if (!real_layer_of(system)) {
             throw InputError(

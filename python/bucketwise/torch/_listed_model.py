@@ -68,6 +68,8 @@ class _Writer:
         operation.update(self._product(group) if group.product is not None else self._passes(group))
         if operation["kind"] == "pass":
             del operation["kind"]
+        if self.size == 4 and self._upcasts(group):  # in 16 bits the casts were seen
+            operation["upcasts"] = True
         self._finish(group, operation)
         return [operation]
 
@@ -95,6 +97,10 @@ class _Writer:
             return name
         main = max(group.calls, key=lambda call: call.moved()).name.lstrip("_") if group.calls else group.name
         return f"{name}.{main}" if name else main
+
+    def _upcasts(self, group):
+        """Whether autocast computes it in float32 all the same: losses, and RMS norms that are written in Python."""
+        return any("nll_loss" in call.name for call in group.calls) or "RMSNorm" in type(group.module).__name__
 
     def _kind(self, group):
         names = [call.name for call in group.calls]

@@ -129,8 +129,6 @@ inline constexpr Traffic gather{2, 2};  // rows, kept at their new places
 // Log-softmax 2, backward 3; the negative log likelihood reads one element a row, but its
 // backward fills a dense gradient.
 inline constexpr Traffic cross_entropy{2, 4, 2, 3, 0, 0, OperationKind::stream, 1, true};
-// Hugging Face's shifts the logits first.
-inline constexpr Traffic cross_entropy_shifted{2, 4, 3, 3, 2, 0, OperationKind::stream, 1, true};
 inline constexpr Traffic cross_entropy_written_out{2, 4, 8, 8, 10, 6, OperationKind::stream, 2};
 
 class ModelBuilder {

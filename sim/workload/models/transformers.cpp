@@ -193,8 +193,7 @@ Model make_gpt2(std::string name, const TransformerShape& shape, const ModelInpu
                                    .causal = true,
                                    .traffic = shape.hugging_face ? gelu_in_python : activation});
     gpt2.norm("transformer.ln_f", norm, gpt2.tokens(), shape.hidden);
-    return std::move(gpt2).with_head("transformer.wte.weight",
-                                     shape.hugging_face ? cross_entropy_shifted : cross_entropy);
+    return std::move(gpt2).with_head("transformer.wte.weight", cross_entropy);
 }
 
 // Hugging Face's BERT: post-norm, learned positions. BertModel (with pooler) has no loss, so that

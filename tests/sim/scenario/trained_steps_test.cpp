@@ -16,8 +16,8 @@ namespace {
 
 // 2 layers: queries and output 64 x 64, keys and values 64 x 32, three of 64 x 128, norms of 64.
 constexpr std::int64_t linear_of_block = 2 * 64 * 64 + 2 * 64 * 32 + 3 * 64 * 128;
-constexpr std::int64_t norms_of_block = 2 * 64;
-constexpr std::int64_t all_elements = 2 * (linear_of_block + norms_of_block) + 64 + 2 * 100 * 64;
+constexpr std::int64_t norms_of_block = 2LL * 64;
+constexpr std::int64_t all_elements = 2 * (linear_of_block + norms_of_block) + 64 + 2LL * 100 * 64;
 
 Json llama(const std::string& strategy) {
     Json document = Json::parse(R"({
@@ -103,7 +103,7 @@ TEST_CASE("linear weights are gathered in a byte each, all else as it was", "[sh
     const ShardedInput input = sharded_input(read_trained(float8("fsdp")));
     const ShardPlan plan = make_shard_plan(input);
     REQUIRE(plan.groups.size() == 3);
-    CHECK(plan.groups[0].gathered() == Bytes{2 * (64 + 2 * 100 * 64)});  // the root
+    CHECK(plan.groups[0].gathered() == Bytes{2 * (64 + 2LL * 100 * 64)});  // the root
     for (std::size_t block = 1; block <= 2; ++block) {
         CHECK(plan.groups[block].gathered() == Bytes{linear_of_block + 2 * norms_of_block});
         CHECK(plan.groups[block].reduced() == Bytes{4 * (linear_of_block + norms_of_block)});
@@ -118,7 +118,7 @@ TEST_CASE("one small all-reduce of all scales ends a step with float8 all-gather
         CHECK(last.cargo == Cargo(NumbersOf{SharedNumbers::float8_scales}));
         CHECK(last.kind == CollectiveKind::all_reduce);
         CHECK(last.among.communicator == Among::sharing);
-        CHECK(last.bytes == Bytes{4 * 2 * 7});
+        CHECK(last.bytes == Bytes{4LL * 2 * 7});
         const std::size_t count = program.instructions.size();
         REQUIRE(count > 3);
         CHECK(program.instructions[count - 1].kind == InstructionKind::wait);
@@ -238,7 +238,7 @@ TEST_CASE("clipping reads a rank's gradients once, then reads and writes them") 
     };
     const auto ns = [](std::int64_t count) { return Duration{1000 * count}; };
     CHECK(clipping("ddp").norm == ns(4 * all_elements));
-    CHECK(clipping("ddp").multiplication == ns(2 * 4 * all_elements));
+    CHECK(clipping("ddp").multiplication == ns(2LL * 4 * all_elements));
     CHECK(clipping("fsdp").norm == ns(all_elements));      // of four ranks
     CHECK(clipping("hsdp").norm == ns(2 * all_elements));  // of two
     // On a preset, with every factor 1: 21 tensors are one kernel, and three small ones follow.

@@ -13,10 +13,10 @@ namespace bucketwise {
 namespace {
 
 // 32 tokens of width 64, 4 heads of queries and 2 of keys and values, 128 within, 100 words.
-constexpr std::int64_t stream = 32 * 64;
-constexpr std::int64_t inner = 32 * 128;
-constexpr std::int64_t narrow = 32 * 32;  // keys, or values
-constexpr std::int64_t logits = 32 * 100;
+constexpr std::int64_t stream = 32LL * 64;
+constexpr std::int64_t inner = 32LL * 128;
+constexpr std::int64_t narrow = 32LL * 32;  // keys, or values
+constexpr std::int64_t logits = 32LL * 100;
 
 Model two_layers() {
     return make_transformer("llama",
@@ -90,8 +90,8 @@ TEST_CASE("compiled, sums of gradients join the norm's backward, and the norm ha
     CHECK(backward[layer + "self_attn.add input gradient"] == stream);
     CHECK(backward[layer + "mlp.down_proj.add input gradient"] == stream);
     CHECK(backward[layer + "self_attn.q_proj input gradient"] ==
-          (stream + 64 * 64 + stream) + stream);
-    CHECK(backward[layer + "self_attn.v_proj input gradient"] == narrow + 32 * 64 + stream);
+          (stream + 64LL * 64 + stream) + stream);
+    CHECK(backward[layer + "self_attn.v_proj input gradient"] == narrow + 32LL * 64 + stream);
     CHECK(backward[layer + "post_attention_layernorm input gradient"] == 3 * stream);
     CHECK(backward[layer + "post_attention_layernorm weight gradient"] == 2 * stream);
     CHECK(backward[layer + "mlp.up_proj.multiply input gradient"] == 6 * inner);

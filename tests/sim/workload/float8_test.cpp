@@ -146,7 +146,7 @@ TEST_CASE("weights of linear layers in blocks are marked, and nothing else is") 
         CHECK(gradient.is_float8 == (gradient.name.find("_proj.weight") != std::string::npos));
         marked += gradient.is_float8 ? 1 : 0;
     }
-    CHECK(marked == 2 * 7);
+    CHECK(marked == 2LL * 7);
 }
 
 }  // namespace
