@@ -160,9 +160,9 @@ const Device* device_of(const Scenario& scenario);
 // Whether computing is what a preset makes of a model, and not measured.
 bool has_prior_computing(const Scenario& scenario);
 
-// The same scenario with that at one end of its range: as far from what is typical as all factors at
-// their ends are, their effects on computing added in quadrature. Precondition (asserted): it has
-// it.
+// The same scenario with that at one end of its range: as far from what is typical as all factors
+// at their ends are, their effects on computing added in quadrature. Precondition (asserted): it
+// has it.
 Scenario at_device_end(Scenario scenario, PresetEnd end);
 
 // How the scenario's strategy changes computing.
