@@ -52,9 +52,14 @@ void set_link_cost(LinkParameters& whole, const LinkCost& cost, std::int64_t val
                                   : link.message) = Duration{value};
 }
 
-// A prior's computing depends on the number of ranks.
-std::int64_t ranks_of_prior(const Scenario& scenario) {
-    return has_prior_computing(scenario) ? scenario.group.ranks : 0;
+// A prior's computing depends on the number of ranks, where nothing says how they differ.
+std::pair<std::int64_t, bool> ranks_of_prior(const Scenario& scenario) {
+    const Device* device = device_of(scenario);
+    const bool has_prior = device != nullptr && device->prior.has_value();
+    return has_prior ? std::pair(scenario.group.ranks,
+                                 !scenario.stragglers.empty() ||
+                                     ranks_vary(scenario.variation.value_or(Variation{})))
+                     : std::pair(std::int64_t{0}, false);
 }
 
 bool names_link_file(const Json& document) {
@@ -290,7 +295,7 @@ void WhatIfs::read_document(const std::vector<std::size_t>& position) {
         const bool shards = scenario_.sharding.has_value();
         const Strategy strategy = scenario_.sync.strategy;
         const bool cuda_graph = scenario_.step.cuda_graph;
-        const std::int64_t ranks = ranks_of_prior(scenario_);
+        const auto ranks = ranks_of_prior(scenario_);
         reread_scenario(document_, file_, read_file_, changed, scenario_, StrategyKinds::all);
         if (changed.contains(ScenarioSection::workload) ||
             scenario_.sync.batch_norm != batch_norm || sharded_computing(scenario_) != sharded ||

@@ -157,6 +157,13 @@ std::vector<RankClass> classes_of(const std::vector<Straggler>& stragglers, std:
     return classes;
 }
 
+// Where the scenario says how ranks differ, a prior adds nothing.
+std::int64_t ranks_that_spread(const Scenario& scenario) {
+    return scenario.stragglers.empty() && !ranks_vary(scenario.variation.value_or(Variation{}))
+               ? scenario.group.ranks
+               : 1;
+}
+
 Workload timed_workload(const ModelWorkload& workload, const Scenario& scenario) {
     const ModelTiming timing{.device = workload.device.value_or(device_for_spreading()),
                              .arithmetic = workload.arithmetic,
@@ -168,7 +175,7 @@ Workload timed_workload(const ModelWorkload& workload, const Scenario& scenario)
                              .run = workload.run,
                              .is_one_launch = scenario.step.cuda_graph,
                              .recompute = workload.recompute,
-                             .ranks = scenario.group.ranks,
+                             .ranks = ranks_that_spread(scenario),
                              .sharded = sharded_computing(scenario)};
     return workload_from_model(model_of(workload), workload.dtype, timing);
 }

@@ -144,9 +144,11 @@ const JsonTable<Device>& device_keys() {
          factor_key(host_scale,
                     "host times, 1 as a server's, 0 to 100; about 0.6 for a fast desktop's CPU, "
                     "1.8 for an old or a busy server's"),
-         factor_key(rank_spread,
-                    "how much longer than on the mean rank computing takes on the slowest of e "
-                    "ranks, of e² twice as much; all others wait for it")},
+         factor_key(
+             rank_spread,
+             "how much longer than on the mean rank computing takes on the slowest of e "
+             "ranks, of e² twice as much; all others wait for it. Not where the scenario has "
+             "`stragglers` or says itself how ranks vary")},
         {},
         device_conditions()};
     return table;

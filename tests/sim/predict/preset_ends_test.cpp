@@ -66,6 +66,19 @@ TEST_CASE("factors that are given have no range") {
     CHECK(of_link.high >= step);
 }
 
+TEST_CASE("where a scenario says how ranks differ, a prior adds nothing") {
+    const auto forward = [](Scenario scenario, const std::optional<Variation>& variation) {
+        scenario.variation = variation;
+        return sharded_input(scenario).step.workload.forward.front().device;
+    };
+    const Scenario scenario = sharded("A100", "nvlink-a100-8");
+    CHECK(forward(scenario, Variation{.rank_spread = 0.01}) < forward(scenario, {}));
+    CHECK(forward(scenario, Variation{.compute_spread = 0.01}) == forward(scenario, {}));
+    Scenario late = scenario;
+    late.stragglers = {{.rank = 1, .compute_slowdown = 1.1}};
+    CHECK(forward(late, {}) == forward(scenario, Variation{.rank_spread = 0.01}));
+}
+
 TEST_CASE("parameters that are gathered in 16 bits leave no autocast") {
     const Json written{{"dtype", "bfloat16"}};
     const Scenario gathered = sharded("A100", "nvlink-a100-8");
