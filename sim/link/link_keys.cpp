@@ -344,7 +344,7 @@ std::vector<Json> link_conditions() {
         "properties": {"interference": {"anyOf": [
             {"type": "object", "required": ["ctas"]},
             {"type": "array", "contains": {"type": "object", "required": ["ctas"]}}]}}})");
-    Json any{by_ctas};
+    Json any = Json::array({by_ctas});
     for (const char* kind : {"all_gather", "reduce_scatter"}) {
         costs["then"]["properties"][kind] = disturbs_only;
         costs["else"]["then"]["properties"][kind] = disturbs_only;
