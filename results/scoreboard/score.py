@@ -30,10 +30,9 @@ import tables
 from tables import percent
 
 STEPS_TO_CALIBRATE = 3
-# Fitted factors of device presets, and their usual deviation as a share.
-FITTED = {"tensor_efficiency": (0.855, 0.10), "vector_efficiency": (0.96, 0.08), "convolution_efficiency": (0.86, 0.15),
-          "flash_efficiency": (0.70, 0.20), "fused_efficiency": (0.085, 0.5), "pass_efficiency": (0.87, 0.06),
-          "host_scale": (1.0, 0.4)}
+# Fitted factors of device presets: their usual deviation as a share.
+FITTED = {"tensor_efficiency": 0.10, "vector_efficiency": 0.08, "convolution_efficiency": 0.15, "flash_efficiency": 0.20,
+          "fused_efficiency": 0.5, "pass_efficiency": 0.06, "host_scale": 0.4}
 USUAL_ERROR = 0.05  # of a row, that weighs as much as such a deviation
 STEPS_TO_FIT = 2
 MOVE = 0.03
@@ -79,6 +78,8 @@ class Program(tables.Program):
         super().__init__(path)
         listed = json.loads(self.run("device list", "device", "list", "--format", "json"))
         self.devices = {row["name"]: row for row in listed["rows"]}
+        shown = json.loads(self.run("device show", "device", "show", "A100", "--format", "json"))
+        self.factors = {row["factor"]: row["typical"] for row in shown["rows"]}  # of all presets
 
     def step(self, scenario, *options):
         """A row of sweep."""
@@ -210,9 +211,13 @@ def print_details(rows, said):
 
 # --- factors fitted anew ---
 
+def factors_at(program, moves):
+    return {key: program.factors[key] * math.exp(move) for key, move in zip(FITTED, moves)}
+
+
 def errors_at(program, rows, sources, models, moves):
     """Logarithms of predicted over measured, each source weighing as much as another, then the moves."""
-    factors = {key: begin * math.exp(move) for (key, (begin, _)), move in zip(FITTED.items(), moves)}
+    factors = factors_at(program, moves)
     count = {row["source"]: 0 for row in rows}
     for row in rows:
         count[row["source"]] += 1
@@ -227,7 +232,7 @@ def errors_at(program, rows, sources, models, moves):
         plain = list(pool.map(of_row, rows))
     # A row that contradicts its neighbours weighs no more than two usual errors.
     weighed = [max(-2, min(2, one / USUAL_ERROR)) / math.sqrt(count[row["source"]]) for row, one in zip(rows, plain)]
-    return plain, weighed + [move / usual for move, (_, usual) in zip(moves, FITTED.values())]
+    return plain, weighed + [move / usual for move, usual in zip(moves, FITTED.values())]
 
 
 def solved(matrix, right):
@@ -259,16 +264,13 @@ def fitted(program, rows, sources, models):
 
 
 def refit(program, rows, sources, models):
-    def factors_text(moves):
-        return ", ".join(f"{key} {begin * math.exp(move):.3g}" for (key, (begin, _)), move in zip(FITTED.items(), moves))
-
     print(f"{'left out':20} {'rows':>4} {'median':>8} {'bias':>8}  factors fitted to the others")
     for name in [None, *dict.fromkeys(row["source"] for row in rows)]:
         moves = fitted(program, [row for row in rows if row["source"] != name], sources, models)
         own = [row for row in rows if name in (None, row["source"])]
         errors = [math.exp(one) - 1 for one in errors_at(program, own, sources, models, moves)[0]]
         print(f"{name or 'nothing':20} {len(own):4} {percent(median(errors))} {percent(statistics.mean(errors))}  "
-              f"{factors_text(moves)}", flush=True)
+              + ", ".join(f"{key} {value:.3g}" for key, value in factors_at(program, moves).items()), flush=True)
 
 
 # --- the page ---

@@ -39,7 +39,7 @@ class LeverTrials {
   private:
     [[nodiscard]] bool has_own_workload(const Scenario& scenario) const {
         return scenario.workload == own_.workload &&
-               sharded_computing(scenario) == sharded_computing(own_);
+               joint_computing(scenario) == joint_computing(own_);
     }
 
     [[nodiscard]] LeverOutcome sharded(const Scenario& scenario) const {

@@ -214,9 +214,9 @@ class Search {
     // Neighbouring settings compute the same and differ in how they communicate.
     const Workload& workload_of(const Scenario& other) {
         const auto& model = std::get<ModelWorkload>(other.workload);
-        const ShardedComputing sharded = sharded_computing(other);
-        if (!computed_ || computed_->model != model || computed_->sharded != sharded) {
-            computed_ = {model, sharded, step_input(other).workload};
+        const JointComputing joint = joint_computing(other);
+        if (!computed_ || computed_->model != model || computed_->joint != joint) {
+            computed_ = {model, joint, step_input(other).workload};
         }
         return computed_->workload;
     }
@@ -226,7 +226,7 @@ class Search {
     const Progress& progress_;
     struct Computed {
         ModelWorkload model;
-        ShardedComputing sharded;
+        JointComputing joint;
         Workload workload;
     };
     std::optional<Computed> computed_;

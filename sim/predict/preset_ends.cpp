@@ -38,8 +38,9 @@ PriorEnd at_end(const StepInput& input, const SyncRequest& request, const Predic
             leaves_default ? default_cap.step() : evaluator.step(choice)};
 }
 
-PriorEnd sharded_at_end(const Scenario& scenario, const Prediction& prediction, PresetEnd end) {
-    ShardedInput input = sharded_input(scenario);
+PriorEnd sharded_at_end(const Scenario& scenario, const StepInput& there,
+                        const Prediction& prediction, PresetEnd end) {
+    ShardedInput input{there, *scenario.sharding};
     PriorEnd result;
     result.end = end;
     std::optional<std::pair<bool, Duration>> least;  // does not fit, step
@@ -80,9 +81,14 @@ void visit_ends(const Scenario& scenario, const StepInput& input, PresetEnd end,
         scenario.link.preset.empty() ? nullptr : find_preset(scenario.link.preset);
     if (preset != nullptr) {
         Scenario there = scenario;
-        StepInput input_there = input;
-        there.link = input_there.link = link_at(*preset, end, input.link);
-        visit(Preset::link, there, input_there);
+        there.link = link_at(*preset, end, input.link);
+        if (scenario.sharding) {  // groups and replicas have their own parts of it
+            visit(Preset::link, there, sharded_input(there, input.workload).step);
+        } else {
+            StepInput input_there = input;
+            input_there.link = there.link;
+            visit(Preset::link, there, input_there);
+        }
     }
     if (has_prior_computing(scenario)) {
         const Scenario there = at_device_end(scenario, end);
@@ -97,7 +103,7 @@ PriorEnds preset_ends(const Scenario& scenario, const StepInput& input,
                       const Prediction& prediction) {
     PriorEnds ends;
     const auto at = [&](const Scenario& there, const StepInput& input_there, PresetEnd end) {
-        return scenario.sharding ? sharded_at_end(there, prediction, end)
+        return scenario.sharding ? sharded_at_end(there, input_there, prediction, end)
                                  : at_end(input_there, scenario.sync, prediction, end);
     };
     for (const PresetEnd end : {PresetEnd::slow, PresetEnd::fast}) {

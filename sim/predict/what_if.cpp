@@ -52,16 +52,6 @@ void set_link_cost(LinkParameters& whole, const LinkCost& cost, std::int64_t val
                                   : link.message) = Duration{value};
 }
 
-// A prior's computing depends on the number of ranks, where nothing says how they differ.
-std::pair<std::int64_t, bool> ranks_of_prior(const Scenario& scenario) {
-    const Device* device = device_of(scenario);
-    const bool has_prior = device != nullptr && device->prior.has_value();
-    return has_prior ? std::pair(scenario.group.ranks,
-                                 !scenario.stragglers.empty() ||
-                                     ranks_vary(scenario.variation.value_or(Variation{})))
-                     : std::pair(std::int64_t{0}, false);
-}
-
 bool names_link_file(const Json& document) {
     const Json::json_pointer place("/cluster/link");
     return document.is_object() && document.contains(place) && document[place].is_string();
@@ -291,16 +281,15 @@ void WhatIfs::read_document(const std::vector<std::size_t>& position) {
         make_input();
     } else {
         const BatchNormSync batch_norm = scenario_.sync.batch_norm;
-        const ShardedComputing sharded = sharded_computing(scenario_);
         const bool shards = scenario_.sharding.has_value();
         const Strategy strategy = scenario_.sync.strategy;
         const bool cuda_graph = scenario_.step.cuda_graph;
-        const auto ranks = ranks_of_prior(scenario_);
+        const JointComputing joint = joint_computing(scenario_);
         reread_scenario(document_, file_, read_file_, changed, scenario_, StrategyKinds::all);
         if (changed.contains(ScenarioSection::workload) ||
-            scenario_.sync.batch_norm != batch_norm || sharded_computing(scenario_) != sharded ||
+            scenario_.sync.batch_norm != batch_norm || joint_computing(scenario_) != joint ||
             scenario_.sharding.has_value() != shards || scenario_.sync.strategy != strategy ||
-            scenario_.step.cuda_graph != cuda_graph || ranks_of_prior(scenario_) != ranks) {
+            scenario_.step.cuda_graph != cuda_graph) {
             make_input();
         } else {
             set_input(changed);

@@ -104,8 +104,7 @@ void note_run(const Scenario& scenario, std::vector<std::string>& notes) {
         }
     };
     note(
-        run.execution != Execution::eager &&
-            (priced || !sharded_computing(scenario).compiles_blocks),
+        run.execution != Execution::eager && (priced || !joint_computing(scenario).compiles_blocks),
         "execution", [](const Operation&) { return true; }, "operations");
     note(
         run.attention != AttentionKernel::automatic, "attention",

@@ -284,9 +284,8 @@ Bytes MemoryNeed::at_end() const {
 MemoryNeed memory_need(const Scenario& scenario, const ShardedMemory& sharded) {
     MemoryNeed need;
     if (const auto* workload = std::get_if<ModelWorkload>(&scenario.workload)) {
-        const std::optional<DType> gathered =
-            scenario.sharding ? scenario.sharding->parameter_dtype : std::nullopt;
-        take_model(*workload, gathered.value_or(workload->dtype), need);
+        take_model(*workload, joint_computing(scenario).parameter_dtype.value_or(workload->dtype),
+                   need);
     }
     need.parameters = sharded.of(ShardedTensor::parameters);
     need.gradients =

@@ -165,14 +165,14 @@ bool has_prior_computing(const Scenario& scenario);
 // has it.
 Scenario at_device_end(Scenario scenario, PresetEnd end);
 
-// How the scenario's strategy changes computing.
-ShardedComputing sharded_computing(const Scenario& scenario);
+// How the scenario's ranks and their strategy change computing.
+JointComputing joint_computing(const Scenario& scenario);
 
 // Turns a scenario into what the simulator runs.
 StepInput step_input(const Scenario& scenario);
 
 // The same with the workload that step_input() has built before, of the same section workload, the
-// same batch_norm and the same sharded_computing(): for large models most of the work.
+// same batch_norm and the same joint_computing(): for large models most of the work.
 StepInput step_input(const Scenario& scenario, Workload workload);
 
 // The ranks that share parameters, of a scenario that shards: all, or hsdp's.

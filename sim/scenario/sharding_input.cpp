@@ -163,7 +163,7 @@ void check_float8(const JsonPlace& sync, const Scenario& scenario) {
 
 // A hook within a compiled block would cut its graph in pieces.
 void check_compiled(const JsonPlace& sync, const Scenario& scenario, const Workload& workload) {
-    if (!sharded_computing(scenario).compiles_blocks) {
+    if (!joint_computing(scenario).compiles_blocks) {
         return;
     }
     const std::vector<std::string> blocks =

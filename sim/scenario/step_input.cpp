@@ -43,19 +43,30 @@ struct OptimizerTimes {
 
 // Memory-bound: every element of what is updated, of one rank, passes once between memory and the
 // device.
+constexpr std::int64_t directions_of_a_copy = 2;
 Duration fused_optimizer_time(const StepRequest& step, Optimizer optimizer, Bytes updated,
                               const Device& device) {
-    constexpr std::int64_t directions_of_a_copy = 2;
     return (step.cuda_graph ? Duration{0} : device.launch) +
            transfer_time(updated, copy_bandwidth(device),
                          {work_of(optimizer).fused_elements, directions_of_a_copy});
 }
 
-// As a device does it that nobody has measured. PyTorch hands a kernel some 50 tensors at once, and
-// takes a microsecond on the host to put each into a list.
+// PyTorch hands a foreach kernel some 50 tensors at once.
+double foreach_kernels(std::size_t tensors) {
+    constexpr double tensors_of_a_kernel = 50;
+    return std::ceil(static_cast<double>(tensors) / tensors_of_a_kernel);
+}
+
+// Passing once over memory, on a device that nobody has measured.
+double us_to_pass(Bytes bytes, const Device& device) {
+    return static_cast<double>(bytes.count) / (static_cast<double>(device.memory_bandwidth.count) *
+                                               1e-6 * (*device.prior)[GpuFactor::pass_efficiency]);
+}
+
+// As a device does it that nobody has measured. PyTorch takes a microsecond on the host to put each
+// tensor into a list.
 OptimizerTimes prior_optimizer_times(Optimizer optimizer, OptimizerKernels kind,
                                      std::size_t parameters, Bytes updated, const Device& device) {
-    constexpr double tensors_of_a_kernel = 50;
     constexpr double listing_us = 1;
     const OptimizerWork work = work_of(optimizer);
     const GpuPrior& prior = *device.prior;
@@ -63,14 +74,12 @@ OptimizerTimes prior_optimizer_times(Optimizer optimizer, OptimizerKernels kind,
     const bool fused = kind == OptimizerKernels::fused;
     const bool loop = kind == OptimizerKernels::for_loop;
     const auto operations = static_cast<double>(fused ? 1 : work.operations);
-    const double kernels = operations * (loop ? tensors : std::ceil(tensors / tensors_of_a_kernel));
-    const double bytes = static_cast<double>(updated.count) *
-                         static_cast<double>(fused ? work.fused_elements : work.elements);
-    const double bytes_per_us = static_cast<double>(device.memory_bandwidth.count) * 1e-6 *
-                                prior[GpuFactor::pass_efficiency];
+    const double kernels = operations * (loop ? tensors : foreach_kernels(parameters));
+    const double passes = static_cast<double>(fused ? work.fused_elements : work.elements);
     const double host_us = kernels * host_costs(Execution::eager).kernel_us +
                            (loop ? 0 : operations * tensors * listing_us);
-    return {duration_from_us(bytes / bytes_per_us + kernels * prior[GpuFactor::kernel_us]),
+    return {duration_from_us(passes * us_to_pass(updated, device) +
+                             kernels * prior[GpuFactor::kernel_us]),
             duration_from_us(host_us * prior[GpuFactor::host_scale])};
 }
 
@@ -98,19 +107,16 @@ OptimizerTimes optimizer_times(const Scenario& scenario, const Workload& workloa
 }
 
 // Reads all gradients for their norm, reads and writes them for the product, of a rank's shards
-// where there are any. Foreach kernels each take some 50 tensors; one makes a norm of all norms,
-// two the factor.
+// where there are any. Beside the foreach kernels one makes a norm of all norms, two the factor.
 std::optional<Clipping> clipping_of(const Scenario& scenario, const Workload& workload) {
     if (!scenario.step.clip_gradients) {
         return std::nullopt;
     }
-    constexpr double tensors_of_a_kernel = 50;
     constexpr double small_kernels = 3;
     const Device& device = *device_of(scenario);
     const Bytes held =
         divided(workload.gradient_bytes(), scenario.sharding ? shard_group_of(scenario).ranks : 1);
     Clipping clipping{.host_waits = scenario.step.clip_gradients->host_wait};
-    constexpr std::int64_t directions_of_a_copy = 2;
     if (!device.prior) {
         const BytesPerSecond copied = copy_bandwidth(device);
         const Duration launch = scenario.step.cuda_graph ? Duration{0} : device.launch;
@@ -119,11 +125,8 @@ std::optional<Clipping> clipping_of(const Scenario& scenario, const Workload& wo
         return clipping;
     }
     const GpuPrior& prior = *device.prior;
-    const double kernels =
-        std::ceil(static_cast<double>(workload.gradients.size()) / tensors_of_a_kernel);
-    const double us =
-        static_cast<double>(held.count) / (static_cast<double>(device.memory_bandwidth.count) *
-                                           1e-6 * prior[GpuFactor::pass_efficiency]);
+    const double kernels = foreach_kernels(workload.gradients.size());
+    const double us = us_to_pass(held, device);
     const auto on_device = [&](double passes, double count) {
         return duration_from_us(passes * us + count * prior[GpuFactor::kernel_us]);
     };
@@ -157,34 +160,28 @@ std::vector<RankClass> classes_of(const std::vector<Straggler>& stragglers, std:
     return classes;
 }
 
-// Where the scenario says how ranks differ, a prior adds nothing.
-std::int64_t ranks_that_spread(const Scenario& scenario) {
-    return scenario.stragglers.empty() && !ranks_vary(scenario.variation.value_or(Variation{}))
-               ? scenario.group.ranks
-               : 1;
+ModelTiming timing_of(const ModelWorkload& workload, const Scenario& scenario) {
+    return {.device = workload.device.value_or(device_for_spreading()),
+            .arithmetic = workload.arithmetic,
+            .measured_forward = workload.forward,
+            .measured_backward = workload.backward,
+            .measured_forward_operations = workload.forward_operations,
+            .measured_backward_operations = workload.backward_operations,
+            .batch_norm = scenario.sync.batch_norm,
+            .run = workload.run,
+            .is_one_launch = scenario.step.cuda_graph,
+            .recompute = workload.recompute,
+            .joint = joint_computing(scenario)};
 }
 
 Workload timed_workload(const ModelWorkload& workload, const Scenario& scenario) {
-    const ModelTiming timing{.device = workload.device.value_or(device_for_spreading()),
-                             .arithmetic = workload.arithmetic,
-                             .measured_forward = workload.forward,
-                             .measured_backward = workload.backward,
-                             .measured_forward_operations = workload.forward_operations,
-                             .measured_backward_operations = workload.backward_operations,
-                             .batch_norm = scenario.sync.batch_norm,
-                             .run = workload.run,
-                             .is_one_launch = scenario.step.cuda_graph,
-                             .recompute = workload.recompute,
-                             .ranks = ranks_that_spread(scenario),
-                             .sharded = sharded_computing(scenario)};
-    return workload_from_model(model_of(workload), workload.dtype, timing);
+    return workload_from_model(model_of(workload), workload.dtype, timing_of(workload, scenario));
 }
 
 // Sums one micro-step: each operation on the device or its host, whichever takes longer.
-double computing_seconds(const ModelWorkload& workload, const Scenario& scenario) {
-    const Workload timed = timed_workload(workload, scenario);
+double computing_seconds(const Workload& workload) {
     double seconds = 0;
-    for (const std::vector<TimedOperation>* pass : {&timed.forward, &timed.backward}) {
+    for (const std::vector<TimedOperation>* pass : {&workload.forward, &workload.backward}) {
         for (const TimedOperation& operation : *pass) {
             seconds += to_ms(std::max(operation.device, operation.host)) / 1e3;
         }
@@ -335,21 +332,25 @@ bool has_prior_computing(const Scenario& scenario) {
 Scenario at_device_end(Scenario scenario, PresetEnd end) {
     invariant(has_prior_computing(scenario), "computing is a preset's");
     auto& workload = std::get<ModelWorkload>(scenario.workload);
-    GpuPrior& prior = *workload.device->prior;
-    const double typical = computing_seconds(workload, scenario);
+    const Model model = model_of(workload);
+    ModelTiming timing = timing_of(workload, scenario);
+    const auto seconds = [&] {
+        return computing_seconds(workload_from_model(model, workload.dtype, timing));
+    };
+    const double typical = seconds();
     double sum = 0;
     double squares = 0;
     for (const GpuFactor factor : every<GpuFactor>) {
-        std::optional<double>& given = prior.given[static_cast<std::size_t>(factor)];
+        std::optional<double>& given = timing.device.prior->given[static_cast<std::size_t>(factor)];
         if (!given) {
             given = range_of(factor).range[static_cast<std::size_t>(end)];
-            const double effect =
-                std::abs(std::log(computing_seconds(workload, scenario) / typical));
+            const double effect = std::abs(std::log(seconds() / typical));
             given.reset();
             sum += effect;
             squares += effect * effect;
         }
     }
+    GpuPrior& prior = *workload.device->prior;
     const double share = sum > 0 ? std::sqrt(squares) / sum : 1;
     for (const GpuFactor factor : every<GpuFactor>) {
         std::optional<double>& given = prior.given[static_cast<std::size_t>(factor)];
@@ -394,15 +395,23 @@ void set_cluster(const Scenario& scenario, StepInput& input) {
     assume_interference(device, input);
 }
 
-ShardedComputing sharded_computing(const Scenario& scenario) {
+JointComputing joint_computing(const Scenario& scenario) {
+    JointComputing joint;
     const auto* workload = std::get_if<ModelWorkload>(&scenario.workload);
-    const bool compiles_blocks =
-        scenario.sharding && scenario.sharding->strategy != ShardedStrategy::zero3 &&
-        workload != nullptr && workload->run.execution == Execution::compiled;
-    return scenario.sharding
-               ? ShardedComputing{compiles_blocks, scenario.sharding->float8_all_gather,
-                                  scenario.sharding->parameter_dtype}
-               : ShardedComputing{};
+    if (scenario.sharding) {
+        joint.compiles_blocks = scenario.sharding->strategy != ShardedStrategy::zero3 &&
+                                workload != nullptr &&
+                                workload->run.execution == Execution::compiled;
+        joint.gathers_float8 = scenario.sharding->float8_all_gather;
+        joint.parameter_dtype = scenario.sharding->parameter_dtype;
+    }
+    // Where the scenario says how ranks differ, a prior adds nothing.
+    if (workload != nullptr && workload->device && workload->device->prior &&
+        classes_of(scenario.stragglers, scenario.group.ranks).empty() &&
+        !ranks_vary(scenario.variation.value_or(Variation{}))) {
+        joint.ranks = scenario.group.ranks;
+    }
+    return joint;
 }
 
 StepInput step_input(const Scenario& scenario) {

@@ -87,8 +87,8 @@ PassCost EagerCosts::of(const Operation& operation, Pass pass, const PassPlace& 
     return cost;
 }
 
-// Backward reads more for each product. Narrow heads reuse less of what they load. Both ratios are
-// those of FlashAttention's published rates (arXiv 2307.08691, figures 4 to 6).
+// Backward reads more for each product. Narrow heads reuse less of what they load. The shares are
+// priors (docs/decisions/device_priors.md).
 double EagerCosts::attention_efficiency(bool forward, std::int64_t head_width) const {
     constexpr double forward_share = 1.15;
     constexpr double backward_share = 0.95;

@@ -32,11 +32,11 @@ bool is_measured(const ModelTiming& timing) {
 }
 
 Costs costs_of(const Model& model, DType dtype, const ModelTiming& timing) {
-    Costs costs{model, timing, {}, {model, timing.run.execution, timing.sharded.compiles_blocks}};
+    Costs costs{model, timing, {}, {model, timing.run.execution, timing.joint.compiles_blocks}};
     if (timing.device.prior && !is_measured(timing)) {
         costs.eager.emplace(model, timing.device, timing.arithmetic,
-                            timing.sharded.parameter_dtype.value_or(dtype), timing.run,
-                            timing.sharded.gathers_float8);
+                            timing.joint.parameter_dtype.value_or(dtype), timing.run,
+                            timing.joint.gathers_float8);
     }
     return costs;
 }
@@ -44,7 +44,7 @@ Costs costs_of(const Model& model, DType dtype, const ModelTiming& timing) {
 // How much longer than on the mean rank computing takes on the slowest, for which all others wait.
 double slowest_of(const ModelTiming& timing) {
     return timing.device.prior ? 1 + (*timing.device.prior)[GpuFactor::rank_spread] *
-                                         std::log(static_cast<double>(timing.ranks))
+                                         std::log(static_cast<double>(timing.joint.ranks))
                                : 1;
 }
 
@@ -363,7 +363,7 @@ Workload workload_from_model(const Model& model, DType gradient_dtype, const Mod
                              timing.measured_forward_operations);
     std::vector<CostedOperation> backward =
         backward_pass(model, gradient_dtype, timing, workload.readiness);
-    if (timing.sharded.compiles_blocks) {
+    if (timing.joint.compiles_blocks) {
         hand_out_by_block(costs.graphs, backward);
     }
     workload.backward = timed(std::move(backward), costs, timing.measured_backward,

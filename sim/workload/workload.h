@@ -141,13 +141,14 @@ struct GradientReadiness {
 Workload workload_from_readiness(const std::vector<GradientReadiness>& gradients, Duration forward,
                                  Duration backward);
 
-// How a sharded strategy's computing differs from a single rank's.
-struct ShardedComputing {
+// How a rank of many computes otherwise than alone.
+struct JointComputing {
     bool compiles_blocks = false;  // one by one, where the model is compiled
     bool gathers_float8 = false;   // linear layers' weights arrive in float8
     // Forward sees parameters of this dtype, where it is not the gradients' (FSDP's param_dtype).
     std::optional<DType> parameter_dtype = {};
-    bool operator==(const ShardedComputing&) const = default;
+    std::int64_t ranks = 1;  // whose slowest the others wait for, where a prior knows the device
+    bool operator==(const JointComputing&) const = default;
 };
 
 // How the operations of a model get their times.
@@ -163,8 +164,7 @@ struct ModelTiming {
     RunAs run = {};              // where nothing was measured
     bool is_one_launch = false;  // the step is one CUDA graph
     std::optional<Recompute> recompute = {};
-    std::int64_t ranks = 1;  // whose slowest the others wait for, where a prior has the costs
-    ShardedComputing sharded = {};
+    JointComputing joint = {};
     bool operator==(const ModelTiming&) const = default;
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "sim/base/json_input.h"
+#include "sim/link/link_presets.h"
 #include "sim/predict/what_if.h"
 #include "tests/catch.h"
 
@@ -64,6 +65,20 @@ TEST_CASE("factors that are given have no range") {
     CHECK(of_link.high <= of_both.high);
     CHECK(of_link.low >= of_both.low);
     CHECK(of_link.high >= step);
+}
+
+TEST_CASE("groups and replicas have each their part of a link's end") {
+    Scenario scenario = sharded(with_all_factors(), "ib-hdr-200");
+    scenario.group.ranks = 16;
+    scenario.sharding->strategy = ShardedStrategy::hsdp;
+    Scenario slow = scenario;
+    slow.link = preset_end(*find_preset("ib-hdr-200"), PresetEnd::slow, scenario.link);
+    slow.link.interference = sharded_input(scenario).step.link.interference;
+    slow.link.assumes_interference = true;
+    const StepRange range = range_at(scenario).value();
+    CHECK(to_ms(range.high) ==
+          Approx(to_ms(planned_step(slow, sharded_input(slow).step))).epsilon(1e-9));
+    CHECK(range.low < planned_step(scenario, sharded_input(scenario).step));
 }
 
 TEST_CASE("where a scenario says how ranks differ, a prior adds nothing") {

@@ -18,24 +18,11 @@ constexpr std::int64_t inner = 32LL * 128;
 constexpr std::int64_t narrow = 32LL * 32;  // keys, or values
 constexpr std::int64_t logits = 32LL * 100;
 
-Model two_layers() {
-    return make_transformer("llama",
-                            {.family = TransformerFamily::llama,
-                             .layers = 2,
-                             .hidden = 64,
-                             .feed_forward = 128,
-                             .heads = 4,
-                             .vocabulary = 100,
-                             .context = 16,
-                             .key_value_heads = 2},
-                            {.batch = 2, .sequence_length = 16});
-}
-
 ModelTiming compiled(bool by_block) {
     return {.device = slow_memory(),
             .arithmetic = Arithmetic::bfloat16,
             .run = {.execution = Execution::compiled},
-            .sharded = {.compiles_blocks = by_block}};
+            .joint = {.compiles_blocks = by_block}};
 }
 
 // Elements of two bytes that a pass moves, as a byte takes a nanosecond; by name.
@@ -56,7 +43,7 @@ const TimedOperation& of_name(const std::vector<TimedOperation>& operations,
 }
 
 TEST_CASE("passes share kernels within a compiled block, and none over its end") {
-    const Workload blocks = workload_from_model(two_layers(), DType::bfloat16, compiled(true));
+    const Workload blocks = workload_from_model(two_layer_llama(), DType::bfloat16, compiled(true));
     Moved forward = moved_by(blocks.forward);
     for (const std::string layer : {"model.layers.0.", "model.layers.1."}) {
         INFO(layer);
@@ -76,14 +63,14 @@ TEST_CASE("passes share kernels within a compiled block, and none over its end")
     CHECK(forward["loss"] == (2 * 2 + 3) * logits);
     // As one graph, the sum that ends a block and the norm that begins the next are one kernel.
     Moved whole =
-        moved_by(workload_from_model(two_layers(), DType::bfloat16, compiled(false)).forward);
+        moved_by(workload_from_model(two_layer_llama(), DType::bfloat16, compiled(false)).forward);
     CHECK(whole["model.layers.0.input_layernorm"] == stream);  // behind the embedding
     CHECK(whole["model.layers.1.input_layernorm"] == stream);
     CHECK(whole["model.norm"] == stream);
 }
 
 TEST_CASE("compiled, sums of gradients join the norm's backward, and the norm has two kernels") {
-    const Workload blocks = workload_from_model(two_layers(), DType::bfloat16, compiled(true));
+    const Workload blocks = workload_from_model(two_layer_llama(), DType::bfloat16, compiled(true));
     Moved backward = moved_by(blocks.backward);
     const std::string layer = "model.layers.0.";
     // One more tensor is read for each sum: of the residual, and of two of three projections.
@@ -100,7 +87,7 @@ TEST_CASE("compiled, sums of gradients join the norm's backward, and the norm ha
 }
 
 TEST_CASE("the host enters a graph once, and launches its kernels from generated code") {
-    const Workload blocks = workload_from_model(two_layers(), DType::bfloat16, compiled(true));
+    const Workload blocks = workload_from_model(two_layer_llama(), DType::bfloat16, compiled(true));
     const auto us = [](const std::vector<TimedOperation>& operations, const std::string& name) {
         return to_us(of_name(operations, name).host);
     };
@@ -124,10 +111,10 @@ TEST_CASE("the host enters a graph once, and launches its kernels from generated
 
 TEST_CASE("a compiled block hands out all its gradients when its backward ends") {
     const ModelTiming timing = compiled(true);
-    const Workload blocks = workload_from_model(two_layers(), DType::bfloat16, timing);
+    const Workload blocks = workload_from_model(two_layer_llama(), DType::bfloat16, timing);
     ModelTiming one_by_one = timing;
     one_by_one.run.execution = Execution::eager;
-    const Workload eager = workload_from_model(two_layers(), DType::bfloat16, one_by_one);
+    const Workload eager = workload_from_model(two_layer_llama(), DType::bfloat16, one_by_one);
     CHECK(blocks.readiness == eager.readiness);
     std::map<std::string, std::int32_t> ready;
     for (const TimedOperation& operation : blocks.backward) {
@@ -143,7 +130,7 @@ TEST_CASE("a compiled block hands out all its gradients when its backward ends")
                                               {"model.layers.0.input_layernorm weight gradient", 9},
                                               {"model.embed_tokens weight gradient", 1}});
     // Compiled as a whole, plans decide about it (DDP's graph pieces).
-    CHECK(of_name(workload_from_model(two_layers(), DType::bfloat16, compiled(false)).backward,
+    CHECK(of_name(workload_from_model(two_layer_llama(), DType::bfloat16, compiled(false)).backward,
                   "model.layers.1.mlp.down_proj weight gradient")
               .ready_count == 1);
 }
@@ -151,7 +138,7 @@ TEST_CASE("a compiled block hands out all its gradients when its backward ends")
 TEST_CASE("a compiled block that is computed again is one graph with its backward") {
     ModelTiming timing = compiled(true);
     timing.recompute = Recompute{};
-    const Workload blocks = workload_from_model(two_layers(), DType::bfloat16, timing);
+    const Workload blocks = workload_from_model(two_layer_llama(), DType::bfloat16, timing);
     Moved backward = moved_by(blocks.backward);
     const std::string layer = "model.layers.0.";
     CHECK(backward[layer + "input_layernorm recomputed"] == 2 * stream);

@@ -163,7 +163,7 @@ TEST_CASE("the slowest of many ranks holds the others up, where a prior knows th
                                                       {.device = device,
                                                        .measured_forward = measured,
                                                        .measured_backward = measured,
-                                                       .ranks = ranks});
+                                                       .joint = {.ranks = ranks}});
         return std::accumulate(
             workload.forward.begin(), workload.forward.end(), Duration{0},
             [](Duration sum, const TimedOperation& one) { return sum + one.device; });

@@ -11,19 +11,6 @@
 namespace bucketwise {
 namespace {
 
-// 32 tokens; queries read 64 and write 64, keys and values 32; gate and up 128.
-Model llama() {
-    return make_transformer("llama",
-                            {.family = TransformerFamily::llama,
-                             .layers = 2,
-                             .hidden = 64,
-                             .feed_forward = 128,
-                             .heads = 4,
-                             .vocabulary = 100,
-                             .context = 16,
-                             .key_value_heads = 2},
-                            {.batch = 2, .sequence_length = 16});
-}
 const std::string layer = "model.layers.1.";
 
 // Costs in bytes, as the slow memory takes a nanosecond for each.
@@ -33,7 +20,7 @@ struct Bytewise {
     bool gathers_float8 = false;
 
     [[nodiscard]] PassCost cost(const std::string& name, Pass pass) const {
-        const Model model = llama();
+        const Model model = two_layer_llama();
         const Device device = slow_memory();
         return EagerCosts(model, device, arithmetic, DType::bfloat16, {}, gathers_float8)
             .of(named(model, name), pass, place);
@@ -96,7 +83,7 @@ TEST_CASE("head, attention and passes stay in bfloat16, and so does all outside 
     for (const char* other : {"self_attn.values", "mlp.gate_proj.silu", "input_layernorm"}) {
         CHECK(float8(other, Pass::forward) == half(other, Pass::forward));
     }
-    const Model model = llama();
+    const Model model = two_layer_llama();
     const auto forward = [&](Arithmetic arithmetic, const std::string& name) {
         const Workload workload = workload_from_model(
             model, DType::bfloat16, {.device = slow_memory(), .arithmetic = arithmetic});
@@ -138,7 +125,7 @@ TEST_CASE("presets have float8 from Ada and Hopper on, twice their 16-bit rate")
 
 TEST_CASE("weights of linear layers in blocks are marked, and nothing else is") {
     const Workload workload =
-        workload_from_model(llama(), DType::float32,
+        workload_from_model(two_layer_llama(), DType::float32,
                             {.device = slow_memory(), .arithmetic = Arithmetic::float8_tensorwise});
     std::int64_t marked = 0;
     for (const Gradient& gradient : workload.gradients) {

@@ -1,4 +1,5 @@
-// A device on which a pass takes a nanosecond per byte, and nothing else takes any time.
+// A device on which a pass takes a nanosecond per byte, and nothing else takes any time; and a
+// small model for it.
 #pragma once
 
 #include <algorithm>
@@ -6,6 +7,7 @@
 
 #include "sim/workload/device.h"
 #include "sim/workload/model.h"
+#include "sim/workload/models/models.h"
 #include "tests/catch.h"
 
 namespace bucketwise {
@@ -25,6 +27,20 @@ inline const Operation& named(const Model& model, const std::string& name) {
     const auto found = std::ranges::find(model.operations, name, &Operation::name);
     REQUIRE(found != model.operations.end());
     return *found;
+}
+
+// 32 tokens of width 64, 4 heads of queries and 2 of keys and values, 128 within, 100 words.
+inline Model two_layer_llama() {
+    return make_transformer("llama",
+                            {.family = TransformerFamily::llama,
+                             .layers = 2,
+                             .hidden = 64,
+                             .feed_forward = 128,
+                             .heads = 4,
+                             .vocabulary = 100,
+                             .context = 16,
+                             .key_value_heads = 2},
+                            {.batch = 2, .sequence_length = 16});
 }
 
 }  // namespace bucketwise
