@@ -91,13 +91,14 @@ examples:
 
 // --- all of them ---
 
-constexpr std::array<CommandEntry, 14> commands{{
+constexpr std::array<CommandEntry, 15> commands{{
     {"predict", "the best bucket cap and the step time of a scenario, simulated", predict_help},
     {"sweep", "the step at every combination of values of a scenario's keys", sweep_help},
     {"measure", "the same scenario on real ranks, every sample kept", measure_help},
     {"calibrate", "link and computing times from measurements", calibrate_help},
     {"compare", "predicted beside measured, and why they differ", compare_help},
     {"validate", "measure, calibrate, predict, compare and plot, into one folder", validate_help},
+    {"prove", "everything that this machine can show, measured and packed", prove_help},
     {"check", "a gate for CI: are steps as fast as before, and why not", check_help},
     {"device", "the time that a GPU needs, from its data sheet; the presets", nullptr,
      &device_group},

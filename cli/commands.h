@@ -21,6 +21,7 @@ CommandHelp measure_help();
 CommandHelp calibrate_help();
 CommandHelp compare_help();
 CommandHelp validate_help();
+CommandHelp prove_help();
 CommandHelp check_help();
 CommandHelp device_list_help();
 CommandHelp device_show_help();

@@ -2,8 +2,12 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <set>
+#include <string>
 #include <utility>
+
+#include <fmt/format.h>
 
 #include "calibrate/comparison/decision.h"
 #include "calibrate/comparison/paired_steps.h"
@@ -44,6 +48,12 @@ std::vector<std::size_t> defaults_among(const std::vector<Item>& items, const Sc
     return defaults;
 }
 
+// As it is typed, in whole minutes from two on.
+std::string limit_text(double seconds) {
+    return seconds < 120 ? fmt::format("{:.0f}s", std::ceil(seconds / 10) * 10)
+                         : fmt::format("{:.0f}min", std::ceil(seconds / 60));
+}
+
 // Rank 0's knowledge and decisions.
 class DecidingRounds : public RoundDirector {
   public:
@@ -69,14 +79,7 @@ class DecidingRounds : public RoundDirector {
     // The cold items.
     RoundOrder warm_up() override {
         plan_.choose(elapsed_s());
-        std::vector<std::size_t> cold;
-        const std::vector<std::size_t> probes = plan_.probes();
-        if (!resumed_) {
-            std::ranges::copy_if(plan_.chosen(), std::back_inserter(cold), [&](std::size_t item) {
-                return std::ranges::find(probes, item) == probes.end();
-            });
-        }
-        return order_of(cold);
+        return order_of(resumed_ ? std::vector<std::size_t>{} : plan_.cold());
     }
 
     RoundOrder next_round() override {
@@ -100,7 +103,28 @@ class DecidingRounds : public RoundDirector {
         return order;
     }
 
-    void took(std::size_t item, double seconds) override { plan_.took(item, seconds); }
+    void took(std::size_t item, double seconds) override { plan_.took(item, seconds, elapsed_s()); }
+
+    // As soon as it is beyond doubt, and then by how much.
+    std::string note() override {
+        constexpr double beyond_doubt = 1.5;
+        const bool knows_all = !plan_.chosen().empty();
+        if (resumed_ || !plan_.needed_s() ||
+            (!knows_all && *plan_.needed_s() < beyond_doubt * options_.time_limit->count())) {
+            return {};
+        }
+        if (!std::exchange(is_too_short_, true)) {
+            return fmt::format(
+                "the time is too short to choose by: to measure one step takes {:.1f} s or more "
+                "here",
+                plan_.step_s());
+        }
+        if (!knows_all || std::exchange(says_needed_, true)) {
+            return {};
+        }
+        return fmt::format("--time {} might do, or a smaller batch or model",
+                           limit_text(*plan_.needed_s()));
+    }
 
     void keep(const Measurement& record) override {
         records_.push_back(record);
@@ -267,6 +291,8 @@ class DecidingRounds : public RoundDirector {
     std::vector<std::size_t> plan_of_;  // by item
     std::vector<Plan> plans_;
     std::optional<std::size_t> advised_;  // plan
+    bool is_too_short_ = false;           // and is said to be
+    bool says_needed_ = false;
     int added_ = 0;
 };
 

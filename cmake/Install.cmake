@@ -26,6 +26,8 @@ install(FILES import/flight_recorder/pickle_to_json.py COMPONENT program
         DESTINATION ${CMAKE_INSTALL_DATADIR}/bucketwise/import/flight_recorder)
 install(FILES import/settings/settings_to_json.py COMPONENT program
         DESTINATION ${CMAKE_INSTALL_DATADIR}/bucketwise/import/settings)
+install(FILES python/bucketwise/prove.py COMPONENT program
+        DESTINATION ${CMAKE_INSTALL_DATADIR}/bucketwise/python/bucketwise)
 install(FILES python/bucketwise/torch/describe.py python/bucketwise/torch/_hugging_face.py
               python/bucketwise/torch/_listed_model.py python/bucketwise/torch/_operations.py COMPONENT program
         DESTINATION ${CMAKE_INSTALL_DATADIR}/bucketwise/python/bucketwise/torch)

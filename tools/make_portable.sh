@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Builds bucketwise with CUDA and NCCL into a folder that can be carried to another x86-64 Linux: the program, its GPU
 # tests, and every shared library they are linked with but the system's (glibc). The driver, cuBLAS and NCCL are not among
-# them: the program opens those where it finds them, and starts without. results/run_gpu.sh looks for the last two in
-# more places than the system does, through LD_LIBRARY_PATH.
+# them: the program opens those where it finds them, and starts without. `bucketwise prove` looks for the last two
+# in Python's packages, too.
 #
 # The C++ runtime is carried beside the program, not linked into it: Gloo, which Debian has as a shared library only,
 # throws exceptions that the program catches, and both must use one runtime.
@@ -36,8 +36,7 @@ install -D --mode=644 -t "$folder/import/flight_recorder" import/flight_recorder
 install -D --mode=644 -t "$folder/import/settings" import/settings/settings_to_json.py
 install -D --mode=644 -t "$folder/python/bucketwise/torch" python/bucketwise/torch/describe.py \
     python/bucketwise/torch/_{hugging_face,listed_model,operations}.py
-mkdir "$folder/results"
-cp results/run_gpu.sh "$folder/results/"
+install -D --mode=644 -t "$folder/python/bucketwise" python/bucketwise/prove.py
 
 for program in "${programs[@]}"; do
     while read -r name path; do

@@ -1,6 +1,7 @@
 #include "cli/ranks/time_plan.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <set>
 
@@ -11,17 +12,22 @@ namespace bucketwise {
 namespace {
 
 // The least rounds for a calibration and a comparison, and the most that help.
-constexpr std::int64_t fewest_isolated_rounds = 2;
-constexpr std::int64_t isolated_rounds_before_the_end = 4;  // where it ends early
-constexpr std::int64_t most_isolated_rounds = 10;
+constexpr std::int64_t fewest_message_rounds = 2;
+constexpr std::int64_t message_rounds_before_the_end = 4;  // where it ends early
+constexpr std::int64_t most_message_rounds = 10;
 constexpr std::int64_t fewest_step_rounds = 5;
-constexpr double most_for_isolated = 0.35;  // of the time
-constexpr double most_planned = 0.85;       // of the time, as some items take longer
-// Isolated rounds end at this share of the time, as changed advice must still be measured.
-constexpr double isolated_until = 0.75;
+constexpr double most_for_messages = 0.3;  // of the time
+constexpr double most_planned = 0.85;      // of the time, as some items take longer
+// Rounds of messages end at this share of the time, as changed advice must still be measured.
+constexpr double messages_until = 0.75;
 
 // Shares of the items of a kind that stay where all are too many, and the least numbers.
-constexpr double shares_that_stay[] = {1.0, 0.7, 0.5, 0.35, 0.2};
+constexpr double smallest_share = 0.2;
+constexpr double shares_that_stay[] = {1.0, 0.7, 0.5, 0.35, smallest_share};
+// Where even these do not fit: the largest shares of the time left for one message, and for
+// contention.
+constexpr double most_for_a_message = 0.15;
+constexpr double most_for_contention = 0.1;
 constexpr std::size_t fewest_messages = 4;
 constexpr std::size_t fewest_contentions = 1;
 constexpr std::size_t fewest_steps = 4;
@@ -86,8 +92,12 @@ std::vector<std::size_t> TimePlan::of_kind(Protocol protocol) const {
 }
 
 std::vector<std::size_t> TimePlan::probes() const {
+    constexpr std::array order{Protocol::compute,        Protocol::step,
+                               Protocol::all_reduce,     Protocol::all_gather,
+                               Protocol::reduce_scatter, Protocol::contention};
+    static_assert(order.size() == every<Protocol>.size());
     std::vector<std::size_t> probes;
-    for (const Protocol protocol : every<Protocol>) {
+    for (const Protocol protocol : order) {
         const std::vector<std::size_t> items = of_kind(protocol);
         if (!items.empty()) {
             probes.push_back(*std::ranges::max_element(
@@ -97,11 +107,20 @@ std::vector<std::size_t> TimePlan::probes() const {
     return probes;
 }
 
-void TimePlan::took(std::size_t item, double seconds) {
+void TimePlan::took(std::size_t item, double seconds, double elapsed_s) {
     seconds_[item].push_back(seconds);
+    if (chosen_.empty()) {
+        find_too_short(least_s(thinned(smallest_share)), elapsed_s);
+    }
 }
 
-// The item's median time, or else an estimate from a measured item of its kind.
+double TimePlan::step_s() const {
+    const std::vector<std::size_t> steps = of_kind(Protocol::step);
+    return steps.empty() ? 0 : cost_of(steps.front());
+}
+
+// The item's median time, or else an estimate from a measured item of its kind. A step takes no
+// less than computing, which is measured by two steps without communication.
 double TimePlan::cost_of(std::size_t item) const {
     if (!seconds_[item].empty()) {
         return median(seconds_[item]);
@@ -117,7 +136,10 @@ double TimePlan::cost_of(std::size_t item) const {
                                      : 1.0;
         return of_other * std::max(share, least_message_share);
     }
-    return 0;
+    const std::vector<std::size_t> computing = of_kind(Protocol::compute);
+    return is_step(item) && !computing.empty() && !seconds_[computing.front()].empty()
+               ? median(seconds_[computing.front()])
+               : 0;
 }
 
 double TimePlan::cost_of(const std::vector<std::size_t>& items) const {
@@ -141,30 +163,92 @@ std::vector<std::size_t> TimePlan::thinned(double share) const {
     return {kept.begin(), kept.end()};
 }
 
-std::vector<std::size_t> TimePlan::isolated() const {
-    std::vector<std::size_t> isolated;
-    std::ranges::copy_if(chosen_, std::back_inserter(isolated),
-                         [&](std::size_t item) { return !is_step(item); });
-    return isolated;
+std::vector<std::size_t> TimePlan::messages() const {
+    std::vector<std::size_t> messages;
+    std::ranges::copy_if(chosen_, std::back_inserter(messages), [&](std::size_t item) {
+        return !is_step(item) && items_[item].protocol != Protocol::compute;
+    });
+    return messages;
+}
+
+std::vector<std::size_t> TimePlan::always() const {
+    std::vector<std::size_t> always = essential_;
+    std::ranges::copy_if(chosen_, std::back_inserter(always), [&](std::size_t item) {
+        return items_[item].protocol == Protocol::compute;
+    });
+    return always;
+}
+
+// One round of what says anything: the smallest message and a large one, computing, the default and
+// another step; contention where it takes little.
+std::vector<std::size_t> TimePlan::barest(double left_s) const {
+    std::set<std::size_t> kept(essential_.begin(), essential_.end());
+    for (const Protocol protocol : every<Protocol>) {
+        std::vector<std::size_t> items = of_kind(protocol);
+        if (protocol == Protocol::step && !items.empty()) {
+            items = {items[items.size() / 2]};
+        } else if (protocol == Protocol::contention) {
+            std::erase_if(items, [&](std::size_t item) {
+                return cost_of(item) > most_for_contention * left_s;
+            });
+            items = spread(items, std::min(items.size(), fewest_contentions));
+        } else if (protocol != Protocol::compute) {
+            std::ranges::sort(items, {}, [&](std::size_t item) { return items_[item].message; });
+            while (items.size() > 2 && cost_of(items.back()) > most_for_a_message * left_s) {
+                items.pop_back();
+            }
+            items = spread(items, 2);
+        }
+        kept.insert(items.begin(), items.end());
+    }
+    return {kept.begin(), kept.end()};
+}
+
+// Warming up, a calibration and as many rounds as a decision needs.
+double TimePlan::least_s(const std::vector<std::size_t>& items) const {
+    double of_messages = 0;
+    double of_others = 0;
+    for (const std::size_t item : items) {
+        const bool is_other = is_step(item) || items_[item].protocol == Protocol::compute;
+        (is_other ? of_others : of_messages) += cost_of(item);
+    }
+    return static_cast<double>(fewest_message_rounds + 2) * of_messages +
+           static_cast<double>(fewest_step_rounds + 1) * of_others;
+}
+
+bool TimePlan::find_too_short(double least, double elapsed_s) {
+    const bool fits = least <= most_planned * left_s(elapsed_s);
+    needed_s_ = fits ? std::nullopt : std::optional(elapsed_s + least / most_planned);
+    return !fits;
 }
 
 void TimePlan::choose(double elapsed_s) {
     for (const double share : shares_that_stay) {
         chosen_ = thinned(share);
-        const double all = cost_of(chosen_);
-        const double of_isolated = cost_of(isolated());
-        const double wanted = all + static_cast<double>(fewest_isolated_rounds + 1) * of_isolated +
-                              static_cast<double>(fewest_step_rounds) * (all - of_isolated);
-        if (wanted <= most_planned * left_s(elapsed_s)) {
+        if (!find_too_short(least_s(chosen_), elapsed_s)) {
             break;
         }
     }
+    if (needed_s_) {
+        chosen_ = barest(left_s(elapsed_s));
+    }
     chosen_at_s_ = elapsed_s;
-    const double of_isolated = std::max(cost_of(isolated()), 1e-9);
+    const double of_messages = std::max(cost_of(messages()), 1e-9);
     const double after_warming_up = left_s(elapsed_s) - cost_of(chosen_);
-    isolated_rounds_ =
-        std::clamp(static_cast<std::int64_t>(most_for_isolated * after_warming_up / of_isolated),
-                   fewest_isolated_rounds, most_isolated_rounds);
+    message_rounds_ =
+        std::clamp(static_cast<std::int64_t>(most_for_messages * after_warming_up / of_messages),
+                   fewest_message_rounds, most_message_rounds);
+}
+
+std::vector<std::size_t> TimePlan::cold() const {
+    std::vector<std::size_t> cold;
+    const std::vector<std::size_t> warm = probes();
+    if (!needed_s_) {
+        std::ranges::copy_if(chosen_, std::back_inserter(cold), [&](std::size_t item) {
+            return std::ranges::find(warm, item) == warm.end();
+        });
+    }
+    return cold;
 }
 
 std::size_t TimePlan::add_step(const Item& item) {
@@ -178,47 +262,46 @@ double TimePlan::left_s(double elapsed_s) const {
     return std::max(limit_s_ - elapsed_s, 0.0);
 }
 
-// In the first rounds, then evenly over the time, so that isolated items and steps see the same
-// drift; at once where nothing else is missing.
-bool TimePlan::is_due_for_isolated(double elapsed_s, bool settled) const {
-    if (isolated_done_ >= isolated_rounds_ || isolated().empty()) {
+// In the first rounds, then evenly over the time, so that messages and steps see the same drift; at
+// once where nothing else is missing.
+bool TimePlan::are_messages_due(double elapsed_s, bool settled) const {
+    if (message_rounds_done_ >= message_rounds_ || messages().empty()) {
         return false;
     }
-    if (rounds_ < fewest_isolated_rounds || settled) {
+    if (rounds_ < fewest_message_rounds || settled) {
         return true;
     }
     const double pace =
-        isolated_until * (limit_s_ - chosen_at_s_) / static_cast<double>(isolated_rounds_ - 1);
-    return elapsed_s - chosen_at_s_ >= static_cast<double>(isolated_done_) * pace;
+        messages_until * (limit_s_ - chosen_at_s_) / static_cast<double>(message_rounds_ - 1);
+    return elapsed_s - chosen_at_s_ >= static_cast<double>(message_rounds_done_) * pace;
 }
 
 std::vector<std::size_t> TimePlan::next_round(double elapsed_s,
                                               const std::vector<std::size_t>& wanted,
                                               bool settled) {
-    measured_isolated_ = false;
-    const std::int64_t wanted_isolated =
-        isolated().empty() ? 0 : std::min(isolated_rounds_, isolated_rounds_before_the_end);
-    const bool measured_enough = rounds_ >= fewest_step_rounds && isolated_done_ >= wanted_isolated;
+    const std::vector<std::size_t> apart = messages();
+    const std::int64_t wanted_rounds =
+        apart.empty() ? 0 : std::min(message_rounds_, message_rounds_before_the_end);
+    const bool measured_enough =
+        rounds_ >= fewest_step_rounds && message_rounds_done_ >= wanted_rounds;
     if (rounds_ >= most_rounds_ || (settled && measured_enough)) {
         return {};
     }
-    std::set<std::size_t> steps(essential_.begin(), essential_.end());
-    steps.insert(wanted.begin(), wanted.end());
-    std::vector<std::size_t> round(steps.begin(), steps.end());
+    const std::vector<std::size_t> least = always();
+    std::set<std::size_t> others(least.begin(), least.end());
+    others.insert(wanted.begin(), wanted.end());
+    std::vector<std::size_t> round(others.begin(), others.end());
     const double left = left_s(elapsed_s);
-    const std::vector<std::size_t> apart = isolated();
     // The first round is always measured.
     const bool is_first = rounds_ == 0;
-    if (is_due_for_isolated(elapsed_s, settled) &&
+    if (are_messages_due(elapsed_s, settled) &&
         (is_first || cost_of(round) + cost_of(apart) <= left)) {
         round.insert(round.end(), apart.begin(), apart.end());
-        measured_isolated_ = true;
-        ++isolated_done_;
+        ++message_rounds_done_;
     } else if (!is_first && cost_of(round) > left) {
-        round = essential_;
+        round = cost_of(least) <= left ? least : essential_;
     }
     if (round.empty() || (!is_first && cost_of(round) > left)) {
-        measured_isolated_ = false;
         return {};
     }
     ++rounds_;

@@ -77,6 +77,7 @@ class TimedRun {
     void run() {
         follow(order_by([](RoundDirector& director) { return director.probes(); }));
         follow(order_by([](RoundDirector& director) { return director.warm_up(); }));
+        tell_news();
         for (;;) {
             const RoundOrder order =
                 order_by([](RoundDirector& director) { return director.next_round(); });
@@ -99,10 +100,21 @@ class TimedRun {
             items_.push_back(step);
             measure(items_.size() - 1, -1);
         }
-        const std::uint64_t seed = options_.job.order.seed;
-        for (const std::int32_t place : order_of_round(order.items.size(), seed, order.round)) {
-            measure(static_cast<std::size_t>(order.items[static_cast<std::size_t>(place)]),
-                    order.round);
+        std::vector<std::int64_t> items = order.items;
+        if (order.round >= 0) {  // drift falls on all alike
+            const std::uint64_t seed = options_.job.order.seed;
+            items = transformed(
+                order_of_round(items.size(), seed, order.round),
+                [&](std::int32_t at) { return order.items[static_cast<std::size_t>(at)]; });
+        }
+        for (const std::int64_t item : items) {
+            measure(static_cast<std::size_t>(item), order.round);
+        }
+    }
+
+    void tell_news() {
+        if (const std::string note = director_ != nullptr ? director_->note() : ""; !note.empty()) {
+            session_.tell(note);
         }
     }
 
@@ -116,6 +128,7 @@ class TimedRun {
             seeded_bits(options_.job.order.seed, round, static_cast<std::int64_t>(item)));
         if (director_ != nullptr) {
             director_->took(item, Seconds(std::chrono::steady_clock::now() - start).count());
+            tell_news();
         }
         if (round < 0) {
             return;

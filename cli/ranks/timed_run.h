@@ -32,6 +32,8 @@ class RoundDirector : public Interface {
 
     // An item was measured or warmed up, and took so long.
     virtual void took(std::size_t item, double seconds) = 0;
+    // News about the run itself, each once; else empty.
+    virtual std::string note() = 0;
     // A record of a round.
     virtual void keep(const Measurement& record) = 0;
 };

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdio>
 #include <sstream>
+#include <string_view>
 
 #include <fmt/format.h>
 
@@ -42,9 +43,14 @@ double seconds_since(TimePoint start) {
 TerminalLine::TerminalLine() : visible_(::isatty(STDERR_FILENO) == 1) {}
 
 TerminalLine::~TerminalLine() {
+    clear();
+}
+
+void TerminalLine::clear() {
     if (shown_) {
         std::fputs("\r\033[K", stderr);
     }
+    shown_ = false;
 }
 
 bool TerminalLine::is_awaited() const {
@@ -60,6 +66,14 @@ void TerminalLine::write(const std::string& text) {
 }
 
 void MeasureProgress::show(const std::string& report) {
+    constexpr std::string_view note = "note ";
+    if (report.starts_with(note)) {
+        line_.clear();
+        std::fputs(
+            fmt::format("bucketwise: {}\n", shown_line(report.substr(note.size()), 500)).c_str(),
+            stderr);
+        return;
+    }
     std::istringstream stream(report);
     std::string unit;
     double done = 0;

@@ -1,5 +1,4 @@
-// A line on the terminal that rewrites itself. Nothing is written where standard error is no
-// terminal.
+// A line on the terminal that rewrites itself, and is not written where standard error is none.
 #pragma once
 
 #include <chrono>
@@ -25,6 +24,7 @@ class TerminalLine {
     [[nodiscard]] bool is_awaited() const;
     [[nodiscard]] TimePoint start() const { return start_; }
     void write(const std::string& text);
+    void clear();
 
   private:
     bool visible_;
@@ -33,7 +33,7 @@ class TerminalLine {
 };
 
 // A bar with the time left of a measurement: rank 0 reports "items DONE TOTAL TEXT" or "ms ELAPSED
-// LIMIT TEXT".
+// LIMIT TEXT". "note TEXT" is a line that stays, also where standard error is no terminal.
 class MeasureProgress {
   public:
     void show(const std::string& report);

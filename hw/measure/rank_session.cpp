@@ -24,6 +24,12 @@ void RankSession::show_again() const {
     show_(fmt::format("ms {:.0f} {:.0f} {}", elapsed.count(), 1e3 * limit_->count(), shown_));
 }
 
+void RankSession::tell(const std::string& note) const {
+    if (show_) {
+        show_("note " + note);
+    }
+}
+
 void RankSession::take_rounds(const MeasuringOrder& order, std::size_t items, const Label& label,
                               const Measure& measure, const Wanted& wanted) {
     for (std::int64_t round = 0; round < order.rounds; ++round) {

@@ -53,7 +53,7 @@ inline std::vector<std::int32_t> order_of_round(std::size_t items, std::uint64_t
 class RankSession {
   public:
     // Both may be empty. `show` gets "items DONE TOTAL TEXT" or "ms ELAPSED LIMIT TEXT" on every
-    // rank, `keep` records on rank 0.
+    // rank, and "note TEXT", `keep` records on rank 0.
     using Show = std::function<void(const std::string& text)>;
     using Keep = std::function<void(const std::vector<Measurement>& records)>;
 
@@ -78,6 +78,7 @@ class RankSession {
     }
     void show(const std::string& text);
     void show_again() const;  // who says nothing for long is taken for hung
+    void tell(const std::string& note) const;
     void item_done() { ++done_; }
 
     // --- rounds ---

@@ -67,7 +67,9 @@ bool has_operation(const Scenario& scenario, Predicate predicate) {
     if (workload == nullptr) {
         return false;
     }
-    const Model model = model_of(*workload);
+    ModelWorkload written = *workload;
+    written.run.fused_norms = false;
+    const Model model = model_of(written);
     return std::any_of(model.operations.begin(), model.operations.end(), predicate);
 }
 
@@ -114,6 +116,7 @@ void note_run(const Scenario& scenario, std::vector<std::string>& notes) {
     };
     note(run.channels_last.has_value(), "channels_last", turns_images,
          "convolutions on tensor cores");
+    note(run.fused_norms, "fused_norms", is_written_norm, "RMS norms");
     if (priced && is_flash(run.attention) &&
         (!device->flash_attention || element_size(workload->arithmetic) != Bytes{2})) {
         notes.emplace_back(

@@ -299,9 +299,7 @@ void set_replicas(const Scenario& scenario, const RankGroup& shards, StepInput& 
     }
 }
 
-}  // namespace
-
-Model model_of(const ModelWorkload& workload) {
+Model written_model(const ModelWorkload& workload) {
     if (const auto* shape = std::get_if<TransformerShape>(&workload.model)) {
         return make_transformer(std::string(name_of(shape->family)), *shape, workload.input);
     }
@@ -315,6 +313,16 @@ Model model_of(const ModelWorkload& workload) {
         return listed->model;
     }
     return make_model(std::get<std::string>(workload.model), workload.input);
+}
+
+}  // namespace
+
+Model model_of(const ModelWorkload& workload) {
+    Model model = written_model(workload);
+    if (workload.run.fused_norms) {
+        fuse_norms(model);
+    }
+    return model;
 }
 
 const Device* device_of(const Scenario& scenario) {

@@ -299,7 +299,7 @@ const JsonTable<ModelWorkload>& model_keys() {
          {"execution", run(&RunAs::execution, as::one_of<Execution>()), "`eager`",
           "how a framework runs the model: `eager`, a kernel or more for each operator; "
           "`compiled`, passes over memory fused within a graph: the whole model, or with fsdp and "
-          "hsdp each block, whose gradients are then ready together. This and the next two count "
+          "hsdp each block, whose gradients are then ready together. This and the next three count "
           "with a preset where nothing was measured"},
          {"attention", run(&RunAs::attention, as::one_of<AttentionKernel>()), "`automatic`",
           "`eager`, its scores in memory; `fused`, one kernel of any GPU; `flash`, one that "
@@ -310,6 +310,9 @@ const JsonTable<ModelWorkload>& model_keys() {
          {"channels_last", run(&RunAs::channels_last, as::boolean()), "with 16 bits",
           "whether images have their channels last. Tensor cores need it; other images are turned "
           "around each convolution"},
+         {"fused_norms", run(&RunAs::fused_norms, as::boolean()), "false",
+          "whether RMS norms are one kernel each way (Apex, Liger, torchtitan's in Triton), not "
+          "Python as Hugging Face's. Compiled ones are"},
          {"activation_checkpointing", recompute_use(), "`none`",
           "what backward computes again instead of keeping it: `full`, each block; `operators`, "
           "each block but for attention and every other product (torchtitan's selective `op`). "

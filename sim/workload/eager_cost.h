@@ -39,6 +39,7 @@ struct RunAs {
     AttentionKernel attention = AttentionKernel::automatic;
     // Whether images have their channels last, for tensor cores; none: with 16 bits.
     std::optional<bool> channels_last = {};
+    bool fused_norms = false;  // RMS norms are one kernel each way, not Python
     bool operator==(const RunAs&) const = default;
 };
 

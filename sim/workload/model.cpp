@@ -61,6 +61,16 @@ std::int64_t forked_elements(const Operation& product) {
     return std::max<std::int64_t>(product.input_gradient.elements - product.operand_elements, 0);
 }
 
+void fuse_norms(Model& model) {
+    for (Operation& operation : model.operations) {
+        if (is_written_norm(operation)) {
+            operation.eager = {};
+            operation.upcasts = false;
+            operation.kept_elements /= 2;
+        }
+    }
+}
+
 bool has_batch_norm(const Model& model) {
     return std::ranges::any_of(model.operations, [](const Operation& operation) {
         return operation.batch_norm_channels > 0;

@@ -165,6 +165,13 @@ struct Model {
 
 bool has_batch_norm(const Model& model);
 
+// An RMS norm in Python: many kernels, in float32.
+inline bool is_written_norm(const Operation& operation) {
+    return operation.kind == OperationKind::normalisation && operation.upcasts;
+}
+// Makes each of them one kernel, which keeps its input.
+void fuse_norms(Model& model);
+
 // Whether a name of PyTorch's ("aten::addmm", "aten::conv2d", "ConvolutionBackward0", "sgemm") is
 // of a matrix product or attention.
 bool names_matrix_product(std::string_view operation);

@@ -69,8 +69,8 @@ TEST_CASE("limits need no baseline", "[check]") {
 TEST_CASE("traces, measurements and models are checked together", "[check]") {
     const TestFolder folder;
     const std::string trace = traces + "ddp.json.gz";
-    const std::string measured = std::filesystem::path(BUCKETWISE_SCENARIO_DIR).parent_path() /
-                                 "results/validation/resnet_300mbit_1/measurements.jsonl";
+    const std::string measured =
+        BUCKETWISE_TEST_DATA_DIR "/validation/resnet_300mbit_1/measurements.jsonl";
     const Words inputs{trace, measured, "resnet18"};
     CHECK(check(folder, inputs + Words{"--baseline", "b.json", "--update-baseline"}).exit_code ==
           0);

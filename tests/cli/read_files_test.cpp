@@ -36,7 +36,7 @@ class Inputs {
                        "n_embd": 64, "n_head": 2, "n_positions": 64, "vocab_size": 512})");
         write_file(file("ds.json"), R"({"zero_optimization": {"stage": 1}})");
         write_file(file("steps.csv"), "bucket_cap_mib,step_ms\n1,5.1\n2,5.2\n3,5.4\n25,5.5\n");
-        const std::string validation = scenarios + "/../results/validation/resnet_1gbit_2/";
+        const std::string validation = BUCKETWISE_TEST_DATA_DIR "/validation/resnet_1gbit_2/";
         for (const char* name : {"measurements.jsonl", "link.json", "scenario.json"}) {
             std::filesystem::copy(validation + name, file(std::string("v.") + name));
         }

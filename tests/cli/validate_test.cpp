@@ -2,6 +2,7 @@
 #include <cmath>
 #include <map>
 #include <set>
+#include <sstream>
 
 #include <nlohmann/json.hpp>
 
@@ -200,12 +201,37 @@ std::int64_t records_of(const std::string& file, const std::string& kind) {
     return count;
 }
 
+// A machine may be too slow for a limit of time, which a note says.
+std::string check_ends_in_time(Outcome outcome) {
+    std::istringstream notes(outcome.errors);
+    for (std::string note; std::getline(notes, note);) {
+        CHECK_THAT(note, StartsWith("bucketwise: the time is too short to choose by: ") ||
+                             StartsWith("bucketwise: --time "));
+    }
+    outcome.errors.clear();
+    return check_ends_well(outcome);
+}
+
+TEST_CASE("where the time is too short to choose by, a note says so, and which might do") {
+    const TestFolder own;
+    // At least six rounds of the default and three other caps, of 0.3 s and 0.3 s each.
+    const Outcome outcome = run(bucketwise_words(
+        "validate", {two_buckets, "--set", "/workload/backward_ms=300", "--bucket-cap",
+                     "1MiB,2MiB,3MiB", "-o", own.file("v"), "--time", "2s"}));
+    check_ends_in_time(outcome);
+    CHECK_THAT(outcome.errors,
+               Contains("the time is too short to choose by: to measure one step") &&
+                   Contains("\nbucketwise: --time ") &&
+                   Contains(" might do, or a smaller batch or model\n"));
+    CHECK(json_in(own.file("v/comparison.json"))["points"].size() >= 1);
+}
+
 TEST_CASE("a validation with a limit of time ends by itself, and another one goes on with it") {
     const TestFolder own;
     const std::string folder = own.file("v");
     const Words words{two_buckets, "-o", folder};
     const std::string first =
-        check_ends_well(run(bucketwise_words("validate", words + Words{"--time", "3s"})));
+        check_ends_in_time(run(bucketwise_words("validate", words + Words{"--time", "3s"})));
     const Json comparison = json_in(folder + "/comparison.json");
     CHECK(comparison["format"] == 2);
     CHECK(first.find('\n') > 20);
@@ -265,7 +291,7 @@ TEST_CASE("a step that shards is validated as any other, with settings in place 
     SECTION("in a limited time, in which the advised setting joins, and another run goes on") {
         const Words words{own.file("scenario.json"), "-o", own.file("v"), "--bytes",
                           "4KiB,64KiB,1MiB"};
-        check_ends_well(run(bucketwise_words("validate", words + Words{"--time", "4s"})));
+        check_ends_in_time(run(bucketwise_words("validate", words + Words{"--time", "4s"})));
         const Json comparison = json_in(own.file("v/comparison.json"));
         CHECK(check_sharded_comparison(comparison, "fsdp").contains("each layer, async"));
         const std::string measured = text_of_file(own.file("v/measurements.jsonl"));

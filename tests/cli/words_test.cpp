@@ -73,8 +73,7 @@ Json changed_two_buckets(const std::string& name) {
 
 // Measurements that ship, as if of a machine that calls itself so; their file.
 std::string measured_by(const TestFolder& folder, const std::string& machine) {
-    const std::string shipped =
-        std::string(BUCKETWISE_SCENARIO_DIR) + "/../results/validation/resnet_1gbit_2/";
+    const std::string shipped = BUCKETWISE_TEST_DATA_DIR "/validation/resnet_1gbit_2/";
     std::istringstream lines(text_of_file(shipped + "measurements.jsonl"));
     std::string all;
     for (std::string line; std::getline(lines, line);) {

@@ -181,7 +181,7 @@ CONFIG = ('{"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_layer
 
 def needs_more(example, words):
     """Real ranks, GPUs, a profiler's trace, or a dump of that model."""
-    starts_ranks = words.split()[0] in ("measure", "validate") or "torchrun" in example
+    starts_ranks = words.split()[0] in ("measure", "validate", "prove") or "torchrun" in example
     measures = words.startswith("bench") and ("--simulate" not in example or "--backend" in example)
     of_model = words == "import flight-recorder" and "--model" in example
     return starts_ranks or measures or of_model or words in ("import kineto", "import nsys") or ("man -l" in example and not shutil.which("man"))
@@ -206,8 +206,8 @@ def prepare(root, folder):
     """The files that examples speak of, as earlier ones would have written them."""
     logs = root / "tests" / "fuzz" / "nccl_tests_seeds"
     traces = root / "tests" / "data" / "traces"
-    run = root / "results" / "validation" / "transformer_1gbit_1" / "measurements.jsonl"
-    copies = {"link.json": root / "results" / "validation" / "transformer_1gbit_1" / "link.json",
+    run = root / "tests" / "data" / "validation" / "transformer_1gbit_1" / "measurements.jsonl"
+    copies = {"link.json": run.parent / "link.json",
               "all_reduces.jsonl": root / "results" / "pytorch_advice" / "perceptron" / "all_reduces.jsonl",
               "captured.json": root / "results" / "pytorch_advice" / "perceptron" / "captured.json",
               "measurements.jsonl": run, "on_2_ranks.jsonl": run, "on_4_ranks.jsonl": root / "results" / "four_ranks_1gbit.jsonl",

@@ -52,7 +52,7 @@ class Corpus:
         documents = {path: json.loads(path.read_text()) for path in files(source / "scenarios", "*.json")}
         self.scenarios = [p for p, d in documents.items() if "workload" in d and d["cluster"]["ranks"] <= 4096]
         self.links = files(source / "scenarios/links", "*.json")
-        self.measurements = files(source / "results", "validation/*/measurements.jsonl") + files(
+        self.measurements = files(source / "tests" / "data", "validation/*/measurements.jsonl") + files(
             source / "results", "four_ranks_*.jsonl")
         self.validations = [path.parent for path in self.measurements if (path.parent / "link.json").exists()]
         self.steps = files(source / "tests/data/published", "compare_ddp_*.csv")

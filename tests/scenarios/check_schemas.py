@@ -400,7 +400,7 @@ def written_baselines_are_valid(binary, root, folder):
     validator = jsonschema.Draft202012Validator(json.loads((root / "scenarios" / "baseline.schema.json").read_text()))
     file = folder / "baseline.json"
     inputs = [str(root / "tests/data/traces/ddp.json.gz"), "resnet18",
-              str(root / "results/validation/transformer_300mbit_1/measurements.jsonl")]
+              str(root / "tests/data/validation/transformer_300mbit_1/measurements.jsonl")]
     written = binary.started(["check", *inputs, "--baseline", str(file), "--update-baseline"])
     if written.returncode != 0:
         fail(f"a baseline: {written.stderr}")

@@ -245,7 +245,9 @@ class Recording(TorchDispatchMode):
                 group.needs = _needed(node.name(), edges)
         self.last = group
         for part in _parted(call):
-            part.is_sum, part.group = node is None, group
+            # Behind a product nothing else adds.
+            part.is_sum = node is None or (part.name in ("add", "add_") and group.product is not None)
+            part.group = group
             self.backward.append(part)
             if node is None or node._sequence_nr() not in group.nodes:
                 group.backward.append(part)

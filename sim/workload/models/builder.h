@@ -125,6 +125,12 @@ inline constexpr Traffic multiplication{3, 6};  // twice: gradient, other factor
 inline constexpr Traffic addition{3, 0, 1, 1, 0, 0, OperationKind::pass, 0};
 // A view, whose backward fills zeros around it.
 inline constexpr Traffic first_token{0, 1, 1, 1, 0, 0, OperationKind::pass, 0};
+// T5's bias by distance, for each head and pair of tokens. Whole numbers give the bucket of each
+// distance; every layer copies the bias for its scores or, where they are masked, chooses between
+// it and a constant.
+inline constexpr Traffic distance_buckets{2, 0, 20, 0, 57, 0, OperationKind::pass, 0};
+inline constexpr Traffic distance_bias{2, 3, 1, 1, 0, 0, OperationKind::pass, 0};
+inline constexpr Traffic masked_distance_bias{2, 3, 6, 3, 2, 2, OperationKind::pass, 0};
 inline constexpr Traffic gather{2, 2};  // rows, kept at their new places
 // Log-softmax 2, backward 3; the negative log likelihood reads one element a row, but its
 // backward fills a dense gradient.
@@ -346,7 +352,7 @@ class ModelBuilder {
             // In Python: square, mean, sum, root and two products. Both products are kept.
             operation.kept_elements = 2 * elements;
             operation.upcasts = true;
-            operation.eager = {{6, 5 * elements}, {11, 16 * elements}, {3, 2 * elements}};
+            operation.eager = {{6, 5 * elements}, {11, 16 * elements}, {2, 2 * elements}};
         }
     }
 

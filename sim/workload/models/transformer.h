@@ -55,7 +55,8 @@ struct Block {
     bool written_out = false;   // Attention::written_out
     bool output_first = false;  // the projection out of attention is registered first (Phi-3)
     QueryKeyNorm query_key_norm = QueryKeyNorm::none;
-    bool distances = false;  // T5: looks up a number for each distance and head
+    bool distances = false;       // T5: looks up a number for each distance and head
+    bool adds_distances = false;  // to its scores
     Traffic traffic = activation;
 };
 
@@ -157,11 +158,15 @@ class Transformer : public ModelBuilder {
             elementwise(name + ".rotate_query", tokens_ * shape_.query_width(), rotation);
             elementwise(name + ".rotate_key", tokens_ * shape_.key_value_width(), rotation);
         }
+        const std::int64_t pairs = input_.sequence_length * input_.sequence_length;
         if (block.distances) {
+            elementwise(name + ".distances", pairs, distance_buckets);
             embedding(name + ".relative_attention_bias",
-                      {.rows = input_.sequence_length * input_.sequence_length,
-                       .entries = shape_.relative_buckets,
-                       .width = shape_.heads});
+                      {.rows = pairs, .entries = shape_.relative_buckets, .width = shape_.heads});
+        }
+        if (block.adds_distances) {
+            elementwise(name + ".distance_bias", pairs * shape_.heads,
+                        block.causal ? masked_distance_bias : distance_bias);
         }
         attention(name, {.batch = input_.batch,
                          .sequence_length = input_.sequence_length,

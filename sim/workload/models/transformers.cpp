@@ -141,10 +141,11 @@ void add_t5_stack(Transformer& t5, const TransformerShape& shape, bool is_decode
                     .dropout = true,
                     .input_bias = false,
                     .output_bias = false,
-                    .causal = is_decoder};
+                    .causal = is_decoder,
+                    .adds_distances = true};
     Block across = attention;
     across.names = t5_cross_attention_names;
-    across.causal = across.sums_from_first = false;
+    across.causal = across.sums_from_first = across.adds_distances = false;
     const Block feed_forward{.names = shape.gated ? t5_gated_names : t5_feed_forward_names,
                              .norm = Norm::rms,
                              .dropout = true,
@@ -261,12 +262,14 @@ Model make_llama(std::string name, const TransformerShape& shape, const ModelInp
 // pre-norm with RMS norms, no biases, one table of embeddings for both and, in the first version,
 // for the head. Attention adds a learned number for each distance and head.
 //
-// The decoder's sequence is taken to be as long as the encoder's. The sum of the gradients of the
-// looked-up numbers over the layers is left out: it is small beside the scores.
+// The decoder's sequence is taken to be as long as the encoder's. The sum of the looked-up numbers'
+// gradients over the layers is left out: it is small beside the scores.
 Model make_t5(std::string name, const TransformerShape& shape, const ModelInput& input) {
     constexpr Traffic scale{2, 2, 1, 1, 0, 0, OperationKind::pass, 0};  // kept for its input
+    constexpr Traffic shift{2, 0, 6, 0, 8, 0, OperationKind::pass, 0};  // the labels, to the right
     Transformer t5(std::move(name), shape, input);
     add_t5_stack(t5, shape, false);
+    t5.elementwise("decoder.shift", t5.tokens(), shift);
     add_t5_stack(t5, shape, true);
     if (shape.is_tied()) {
         t5.elementwise("scale", t5.elements(), scale);

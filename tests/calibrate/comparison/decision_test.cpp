@@ -119,7 +119,7 @@ StoredRun stored(const std::filesystem::path& folder) {
 
 std::vector<StoredRun> stored_runs() {
     std::vector<StoredRun> runs;
-    const std::filesystem::path folder = BUCKETWISE_TEST_DATA_DIR "/../../results/validation";
+    const std::filesystem::path folder = BUCKETWISE_TEST_DATA_DIR "/validation";
     for (const auto& entry : std::filesystem::directory_iterator(folder)) {
         runs.push_back(stored(entry.path()));
     }

@@ -1,10 +1,10 @@
 // Steps of real measurements, resampled into runs of a known job, and damage done to them.
 //
-// results/validation has 18 files of steps of real ranks, each of 70 or 84 steps that followed one
-// another: every cap once a round. A moment is a step, its computing and its collectives over the
-// medians of its cap. Moments are drawn in blocks of five that
-// followed one another, so that what is serial in them stays, and are laid over one job: the
-// default cap's step, buckets and collectives of that file.
+// tests/data/validation has 18 files of steps of real ranks, each of 70 or 84 steps that followed
+// one another: every cap once a round. A moment is a step, its computing and its collectives over
+// the medians of its cap. Moments are drawn in blocks of five that followed one another, so that
+// what is serial in them stays, and are laid over one job: the default cap's step, buckets and
+// collectives of that file.
 #pragma once
 
 #include <algorithm>
@@ -28,8 +28,7 @@
 
 namespace bucketwise {
 
-inline const std::filesystem::path validation_results =
-    std::filesystem::path(BUCKETWISE_SCENARIO_DIR).parent_path() / "results" / "validation";
+inline const std::filesystem::path validation_results = BUCKETWISE_TEST_DATA_DIR "/validation";
 
 inline MeasuredRun read_validation(const std::filesystem::path& folder) {
     const std::string file = (folder / "measurements.jsonl").string();

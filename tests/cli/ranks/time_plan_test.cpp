@@ -1,6 +1,8 @@
 #include "cli/ranks/time_plan.h"
 
 #include <algorithm>
+#include <functional>
+#include <optional>
 #include <set>
 
 #include "tests/catch.h"
@@ -34,28 +36,30 @@ struct SpentRun {
     double elapsed_s = 0;
     std::vector<std::int64_t> measured;
     std::vector<std::size_t> chosen;
-    std::vector<double> computed_s;  // when computing alone was measured
+    std::vector<double> sent_s;  // when the smallest message was measured
+    std::optional<double> needed_s = {};
+    std::optional<double> short_after_s = {};  // when it was known that the limit is too short
 };
 
-SpentRun spent_run(double limit_s, double item_s, const std::vector<std::size_t>& wanted,
-                   bool settled) {
+SpentRun spent_run(double limit_s, const std::function<double(const Item&)>& seconds,
+                   const std::vector<std::size_t>& wanted, bool settled) {
     const std::vector<Item> items = everything();
     TimePlan plan(items, limit_s, many_rounds, {the_default});
     SpentRun result;
     result.measured.resize(items.size());
     const auto take = [&](std::size_t item) {
-        plan.took(item, item_s);
+        const double item_s = seconds(items[item]);
         result.elapsed_s += item_s;
+        plan.took(item, item_s, result.elapsed_s);
+        if (plan.needed_s() && !result.short_after_s) {
+            result.short_after_s = result.elapsed_s;
+        }
     };
-    const std::vector<std::size_t> probes = plan.probes();
-    std::ranges::for_each(probes, take);
+    std::ranges::for_each(plan.probes(), take);
     plan.choose(result.elapsed_s);
     result.chosen = plan.chosen();
-    for (const std::size_t item : result.chosen) {
-        if (std::ranges::find(probes, item) == probes.end()) {
-            take(item);
-        }
-    }
+    result.needed_s = plan.needed_s();
+    std::ranges::for_each(plan.cold(), take);
     for (;;) {
         const auto round = plan.next_round(result.elapsed_s, wanted, settled);
         if (round.empty()) {
@@ -64,16 +68,23 @@ SpentRun spent_run(double limit_s, double item_s, const std::vector<std::size_t>
         for (const std::size_t item : round) {
             take(item);
             ++result.measured[item];
-            if (item == computing) {
-                result.computed_s.push_back(result.elapsed_s);
+            if (item == 0) {
+                result.sent_s.push_back(result.elapsed_s);
             }
         }
     }
 }
 
-TEST_CASE("one item of each kind is probed, the largest") {
+// Every item takes as long.
+SpentRun spent_run(double limit_s, double item_s, const std::vector<std::size_t>& wanted,
+                   bool settled) {
+    return spent_run(
+        limit_s, [=](const Item&) { return item_s; }, wanted, settled);
+}
+
+TEST_CASE("one item of each kind is probed, the largest; computing and a step first") {
     const TimePlan plan(everything(), 10, many_rounds, {the_default});
-    CHECK(plan.probes() == std::vector<std::size_t>{7, 8, 10, 11});
+    CHECK(plan.probes() == std::vector<std::size_t>{8, 11, 7, 10});
 }
 
 TEST_CASE("with enough time everything is measured, and the run ends in time") {
@@ -81,22 +92,23 @@ TEST_CASE("with enough time everything is measured, and the run ends in time") {
     CHECK(plenty.chosen.size() == everything().size());
     CHECK(plenty.elapsed_s <= 120);
     CHECK(plenty.elapsed_s > 115);
-    // All-reduces, computing and contention no more than ten times; what decides, far more often.
+    // Messages no more than ten times; computing, and what decides, far more often.
     CHECK(plenty.measured[0] == 10);
-    CHECK(plenty.measured[8] == 10);
+    CHECK(plenty.measured[9] == 10);
+    CHECK(plenty.measured[computing] > 100);
     CHECK(plenty.measured[the_default] > 100);
     CHECK(plenty.measured[12] > 100);
 }
 
-TEST_CASE("what a calibration needs is measured over most of the time, evenly") {
+TEST_CASE("messages are measured over most of the time, evenly") {
     const SpentRun plenty = spent_run(120, 0.1, {12, 13}, false);
-    REQUIRE(plenty.computed_s.size() == 10);
-    CHECK(plenty.computed_s[1] < 10);  // soon twice, so that there is advice
-    for (std::size_t i = 2; i < plenty.computed_s.size(); ++i) {
-        CHECK(plenty.computed_s[i] - plenty.computed_s[i - 1] < 20);
+    REQUIRE(plenty.sent_s.size() == 10);
+    CHECK(plenty.sent_s[1] < 10);  // soon twice, so that there is advice
+    for (std::size_t i = 2; i < plenty.sent_s.size(); ++i) {
+        CHECK(plenty.sent_s[i] - plenty.sent_s[i - 1] < 20);
     }
-    CHECK(plenty.computed_s.back() > 80);
-    CHECK(plenty.computed_s.back() < 100);  // and what it changes can still be measured
+    CHECK(plenty.sent_s.back() > 80);
+    CHECK(plenty.sent_s.back() < 100);  // and what it changes can still be measured
 }
 
 TEST_CASE("with little time some of each kind are, the ends among them, and the default always") {
@@ -116,6 +128,40 @@ TEST_CASE("far too little time still gives one round") {
     CHECK(none.measured[0] == 1);
     CHECK(none.measured[8] == 1);
     CHECK(none.measured[the_default] == 1);
+}
+
+// A step takes 10 s, computing a third of it; messages go up to that of all gradients.
+double slow_machine_s(const Item& item) {
+    switch (item.protocol) {
+        case Protocol::step:
+            return 10 + 3.5;
+        case Protocol::compute:
+            return 2 * 3.5;
+        case Protocol::contention:
+            return 20;
+        default:
+            return 3 * 6.5 * static_cast<double>(item.message.count) / 131072;
+    }
+}
+
+TEST_CASE("where a step takes a fifteenth of the time, the run ends in it and says what it needs") {
+    const SpentRun slow = spent_run(150, slow_machine_s, {12, 13}, false);
+    CHECK(slow.elapsed_s <= 1.2 * 150);
+    CHECK(slow.measured[the_default] >= 2);
+    CHECK(slow.measured[computing] >= 1);
+    CHECK(slow.measured[0] >= 1);
+    CHECK(slow.measured[7] == 0);    // all gradients at once: a tenth of the time
+    CHECK(slow.short_after_s == 7);  // the first probe
+    // Four steps and computing in five rounds and warming up are 366 s; contention in four rounds
+    // 80 s, and four messages of 20 s each round at most.
+    REQUIRE(slow.needed_s);
+    CHECK(*slow.needed_s > 446 / 0.85);
+    CHECK(*slow.needed_s < (446 + 4 * 4 * 20) / 0.85 + 60);
+    // With that much it is enough.
+    const SpentRun enough = spent_run(*slow.needed_s, slow_machine_s, {12, 13}, false);
+    CHECK(!enough.needed_s);
+    CHECK(enough.measured[the_default] >= 5);
+    CHECK(enough.elapsed_s <= *slow.needed_s);
 }
 
 TEST_CASE("a settled decision ends the run, once there is enough to calibrate by") {

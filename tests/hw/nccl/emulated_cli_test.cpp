@@ -217,6 +217,36 @@ TEST_CASE("validate measures, fits and compares on GPUs", "[program]") {
     CHECK(contains(text_of_file(folder.file("v/report.md")), "nccl"));
 }
 
+TEST_CASE("prove measures, validates and packs what two GPUs can show", "[program]") {
+    const TestFolder folder;
+    const Words prove{program, "prove", two_buckets,          "--backend",
+                      "nccl",  "-o",    folder.file("proof"), "--time",
+                      "60s"};
+    const Outcome outcome = run(prove);
+    REQUIRE(outcome.exit_code == 0);
+    const std::string summary = text_of_file(folder.file("proof/summary.txt"));
+    for (const char* part : {"two_gpus", "compute", "allreduce", "validation"}) {
+        INFO(part);
+        const auto at = summary.find(std::string("\n") + part + " ");
+        REQUIRE(at != std::string::npos);
+        CHECK(contains(summary.substr(at, 36), " done"));
+    }
+    CHECK(contains(summary, "gpu_tests") ==
+          std::filesystem::exists(std::filesystem::path(program).parent_path() /
+                                  "bucketwise_gpu_tests"));
+    CHECK(contains(text_of_file(folder.file("proof/rows.csv")), ",Emulated GPU, "));
+    CHECK(std::filesystem::file_size(folder.file("proof.tar.gz")) > 10'000);
+    CHECK(contains(outcome.output, "proof.tar.gz holds all of it"));
+
+    const Outcome again = run(prove);
+    CHECK(again.exit_code == 2);
+    CHECK(contains(again.errors, "expected a new or empty folder, got one that holds files"));
+    const Outcome unknown = run({program, "prove", "nowhere.json", "-o", folder.file("other")});
+    CHECK(unknown.exit_code == 2);
+    CHECK(contains(unknown.errors, "nowhere.json"));
+    CHECK_FALSE(std::filesystem::exists(folder.file("other")));
+}
+
 TEST_CASE("bench allreduce prints nccl-tests' columns for GPUs", "[program]") {
     const Outcome outcome =
         run({program, "bench", "allreduce", "--backend", "nccl", "--ranks", "2", "--bytes",

@@ -980,11 +980,12 @@ TEST_CASE("keys of how a framework runs a model are named where they do nothing"
     CHECK(notes(gpt2).empty());
     Json other = gpt2;
     other["attention"] = "flash";
-    other["channels_last"] = true;
+    other["channels_last"] = other["fused_norms"] = true;
     CHECK(
         notes(other) ==
         std::vector<std::string>{
             "/workload/channels_last has no effect on a model without convolutions on tensor cores",
+            "/workload/fused_norms has no effect on a model without RMS norms",
             "/workload/attention is flash, which PyTorch has for 16 bits only, from Ampere on"});
     CHECK(
         notes({{"model", "resnet18"}, {"device", "A100"}, {"attention", "eager"}}) ==
