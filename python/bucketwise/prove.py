@@ -158,7 +158,7 @@ def rows_of(folder):
         workload = json.loads(file.with_name("scenario.json").read_text())["workload"]
         with open(file.with_name("measurements.jsonl")) as lines:
             records = [json.loads(line) for line in lines]
-        gpu = records[0].get("gpu")
+        gpu = records[0].get("gpu", "").split(",")[0]  # memory and driver follow
         default = [point for point in comparison["points"] if point["is_default"]]
         if not gpu or not default or any(record.get("shared_gpu") for record in records):
             continue

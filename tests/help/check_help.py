@@ -113,7 +113,7 @@ def check_bash(program, commands, groups, folder):
 
     for name in ("a file.json", "bert.json"):
         (folder / name).write_text("{}")
-    expect(["predict"], "pr")
+    expect(["predict"], "pre")
     expect(["bench"], "be")
     expect(["compare-ddp"], "bench", "co")
     expect(["nccl"], "measure", "--backend", "n")

