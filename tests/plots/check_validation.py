@@ -134,7 +134,7 @@ def main():
     if importlib.util.find_spec("matplotlib") is None:
         sys.exit(77)
     root = Path(sys.argv[1])
-    caps, settings = (root / "results" / name for name in ("validation/resnet_1gbit_2", "sharded_ranks/validated"))
+    caps, settings = root / "tests/data/validation/resnet_1gbit_2", root / "results/sharded_ranks/validated"
     for stored, check in ((caps, check_marks), (caps, check_names), (caps, check_nothing_to_decide),
                           (caps, check_whole_or_not_at_all), (settings, check_settings)):
         comparison, fit = (json.loads((stored / name).read_text()) for name in ("comparison.json", "fit.json"))
