@@ -21,8 +21,10 @@ import tarfile
 import tempfile
 import time
 from pathlib import Path
+from typing import Any, Callable, Dict, List, NoReturn, Optional, Union
 
 LEAST_S = 5  # of a part
+Argument = Union[str, Path]
 ROW_KEYS = ["source", "gpu", "gpus", "link", "model", "batch", "sequence", "accumulation", "set", "part", "measured_ms",
             "memory_gib", "origin"]
 GPT2 = "scenarios/gpt2_h200.json"
@@ -32,21 +34,21 @@ TINY = "scenarios/transformer_tiny.json"
 class Proof:
     """The folder, what ran in it, and the time left."""
 
-    def __init__(self, folder, limit_s, program):
+    def __init__(self, folder: Path, limit_s: float, program: Path) -> None:
         self.folder = folder
         self.program = program
         self.end = time.monotonic() + limit_s
-        self.summary = []
+        self.summary: List[str] = []
 
-    def left(self):
+    def left(self) -> float:
         return max(self.end - time.monotonic(), 0.0)
 
-    def say(self, text):
+    def say(self, text: str) -> None:
         print(text, flush=True)
         self.summary.append(text)
         (self.folder / "summary.txt").write_text("\n".join(self.summary) + "\n")
 
-    def part(self, name, most_s, *command):
+    def part(self, name: str, most_s: float, *command: Argument) -> bool:
         """Runs a command for so long at most; NAME.txt gets the command and its output. True: it ended well."""
         seconds = min(most_s, self.left())
         if seconds < LEAST_S:
@@ -65,14 +67,14 @@ class Proof:
             except subprocess.TimeoutExpired:
                 ended, how = 1, "cut off"
             except OSError as error:
-                ended, how = 1, error.strerror
+                ended, how = 1, error.strerror or "not started"
         self.say(f"{name:28} {how:8} {time.monotonic() - begin:4.0f} s")
         return ended == 0
 
-    def bucketwise(self, name, most_s, *arguments):
+    def bucketwise(self, name: str, most_s: float, *arguments: Argument) -> bool:
         return self.part(name, most_s, self.program, *arguments)
 
-    def validate(self, name, share, *arguments):
+    def validate(self, name: str, share: float, *arguments: Argument) -> bool:
         """A validation that decides what it can in that share of the time left."""
         seconds = int(share * self.left())
         if seconds < 10:
@@ -81,7 +83,7 @@ class Proof:
         return self.bucketwise(name, seconds * 1.3, "validate", *arguments, "--time", f"{seconds}s", "-o", self.folder / name)
 
 
-def libraries_of_python():
+def libraries_of_python() -> List[str]:
     """Folders of NCCL and cuBLAS in Python's nvidia-* packages, where the system may have none."""
     places = {sysconfig.get_paths()["purelib"], *site.getsitepackages()}
     names = ("libnccl.so.2", "libcublas.so.13", "libcublas.so.12")
@@ -89,7 +91,7 @@ def libraries_of_python():
     return list(dict.fromkeys(found))
 
 
-def prove_gpus(proof, scenario):
+def prove_gpus(proof: Proof, scenario: Optional[str]) -> None:
     os.environ["LD_LIBRARY_PATH"] = ":".join(filter(None, [os.environ.get("LD_LIBRARY_PATH"), *libraries_of_python()]))
     if shutil.which("nvidia-smi"):
         proof.part("nvidia_smi", 20, "nvidia-smi", "--query-gpu=name,driver_version,memory.total,clocks.sm,clocks.max.sm,"
@@ -128,7 +130,7 @@ def prove_gpus(proof, scenario):
         proof.bucketwise(bench, 40, "bench", bench, "--backend", "nccl", *ranks, "--format", "json")
 
 
-def with_mps(proof, act):
+def with_mps(proof: Proof, act: Callable[[], bool]) -> None:
     """Acts while a daemon of our own runs, with its own pipe, which leaves the machine's settings alone."""
     with tempfile.TemporaryDirectory() as pipes, tempfile.TemporaryDirectory() as logs:
         os.environ.update(CUDA_MPS_PIPE_DIRECTORY=pipes, CUDA_MPS_LOG_DIRECTORY=logs)
@@ -139,7 +141,7 @@ def with_mps(proof, act):
         del os.environ["CUDA_MPS_PIPE_DIRECTORY"], os.environ["CUDA_MPS_LOG_DIRECTORY"]
 
 
-def prove_processors(proof, scenario):
+def prove_processors(proof: Proof, scenario: Optional[str]) -> None:
     proof.bucketwise("allreduce", 60, "bench", "allreduce", "--ranks", "2", "--bytes", "1KiB,64KiB,1MiB,16MiB", "--rounds",
                      "3", "-o", proof.folder / "allreduce.jsonl")
     scenario = scenario or TINY
@@ -150,7 +152,7 @@ def prove_processors(proof, scenario):
     proof.validate("validation_loopback", 0.8, scenario, "--ranks", "2")
 
 
-def rows_of(folder):
+def rows_of(folder: Path) -> List[Dict[str, Any]]:
     """The default's step of each validation, as a row of the scoreboard; none of ranks that shared a GPU."""
     rows = []
     for file in sorted(folder.glob("*/comparison.json")):
@@ -170,7 +172,7 @@ def rows_of(folder):
     return rows
 
 
-def pack(proof):
+def pack(proof: Proof) -> None:
     rows = rows_of(proof.folder)
     if rows:
         with open(proof.folder / "rows.csv", "w", newline="") as file:
@@ -186,12 +188,12 @@ def pack(proof):
               "how the GPUs are connected (results/scoreboard/README.md says how rows join).")
 
 
-def refuse(where, expected, got):
+def refuse(where: str, expected: str, got: Optional[str]) -> NoReturn:
     print(f"bucketwise: {where}: expected {expected}, got {got}", file=sys.stderr)
     sys.exit(2)
 
 
-def main():
+def main() -> None:
     if len(sys.argv) not in (5, 6):
         sys.exit(__doc__)
     folder, backend, seconds, program = Path(sys.argv[1]).resolve(), sys.argv[2], float(sys.argv[3]), Path(sys.argv[4])
