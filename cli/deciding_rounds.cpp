@@ -113,13 +113,13 @@ class DecidingRounds : public RoundDirector {
             (!knows_all && *plan_.needed_s() < beyond_doubt * options_.time_limit->count())) {
             return {};
         }
-        if (!std::exchange(is_too_short_, true)) {
+        if (!std::exchange(has_said_short_, true)) {
             return fmt::format(
                 "the time is too short to choose by: to measure one step takes {:.1f} s or more "
                 "here",
                 plan_.step_s());
         }
-        if (!knows_all || std::exchange(says_needed_, true)) {
+        if (!knows_all || std::exchange(has_said_needed_, true)) {
             return {};
         }
         return fmt::format("--time {} might do, or a smaller batch or model",
@@ -130,7 +130,9 @@ class DecidingRounds : public RoundDirector {
         records_.push_back(record);
         const auto* step = std::get_if<StepRecord>(&record);
         if (step == nullptr) {
-            is_advice_new_ = true;
+            // Computing alone comes in every round, which a fast step's advice would take longer
+            // than.
+            is_advice_new_ = is_advice_new_ || !std::holds_alternative<ComputeRecord>(record);
             return;
         }
         next_round_ = std::max(next_round_, step->round + 1);
@@ -291,8 +293,8 @@ class DecidingRounds : public RoundDirector {
     std::vector<std::size_t> plan_of_;  // by item
     std::vector<Plan> plans_;
     std::optional<std::size_t> advised_;  // plan
-    bool is_too_short_ = false;           // and is said to be
-    bool says_needed_ = false;
+    bool has_said_short_ = false;
+    bool has_said_needed_ = false;
     int added_ = 0;
 };
 

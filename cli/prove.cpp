@@ -1,6 +1,5 @@
 // bucketwise prove: measures and validates what a machine can show, and packs it.
 #include <cerrno>
-#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <memory>

@@ -1,7 +1,6 @@
 // The plan of a run with a limit of time: the items to measure, the rounds of messages for a
 // calibration, and further rounds for undecided caps. Every round measures computing, whose speed
-// drifts most. Arithmetic on the times of items; no clock,
-// no ranks.
+// drifts most. Arithmetic on the times of items; no clock, no ranks.
 #pragma once
 
 #include <cstddef>
