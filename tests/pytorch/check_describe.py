@@ -33,8 +33,6 @@ MODELS = {
                 intermediate_size=3072, num_attention_heads=12, image_size=224, patch_size=16, num_channels=3,
                 num_labels=1000),
 }
-# The largest difference of steps. T5's is bound by launches, and copies of keys' and values' gradients are not counted.
-APART = {"t5": 0.03}
 # By configuration of ../shared/cases/hf: those that are not written by hand.
 PUBLISHED = {"clip_vit_b32": 151277313, "deepseek_v2_lite": 15706484224, "dinov2_base": 86580480,
              "gpt_oss_20b": 20914757184, "mamba_130m": 129135360, "mixtral_8x7b": 46702792704,
@@ -135,7 +133,7 @@ def like_those_by_hand(program, folder):
         steps = program.step_ms(same), program.step_ms(by_hand)
         apart = 100 * (steps[0] / steps[1] - 1)
         print(f"{name}: described {steps[0]:.3f} ms, by hand {steps[1]:.3f} ms, {apart:+.2f} %")
-        assert abs(steps[0] / steps[1] - 1) < APART.get(name, 0.02), (name, steps)
+        assert abs(steps[0] / steps[1] - 1) < 0.01, (name, steps)
 
 
 def frozen_and_unused_are_told(folder, program):
@@ -162,6 +160,15 @@ def checkpointing_is_written(folder):
     for typed, written in (("full", "full"), ("operators", "operators"), ("2", {"every": 2})):
         document = described(folder, "own:make", "--checkpointing", typed)
         assert document["workload"]["activation_checkpointing"] == written
+
+
+def an_incomplete_configuration_says_what_it_lacks(program, folder):
+    """Qwen2.5-VL of 3B without its heads: transformers takes another model's, which its sections of positions do not fit."""
+    Path(folder, "config.json").write_text(json.dumps(
+        dict(model_type="qwen2_5_vl", architectures=["Qwen2_5_VLForConditionalGeneration"], hidden_size=2048,
+             num_hidden_layers=2, vision_config=dict(depth=1))))
+    done = run([program.binary, "import", "hf", "config.json", "-o", "i.json", "--batch", "1"], folder, 2)
+    assert "the configuration does not give num_attention_heads, intermediate_size" in done.stderr, done.stderr
 
 
 def imports_what_is_not_by_hand(program, folder):
@@ -202,6 +209,7 @@ def main():
         frozen_and_unused_are_told(folder, program)
         checkpointing_is_written(folder)
         imports_what_is_not_by_hand(program, folder)
+        an_incomplete_configuration_says_what_it_lacks(program, folder)
         counts_are_those_published(program, folder, sys.argv[2])
 
 

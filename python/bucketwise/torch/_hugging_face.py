@@ -16,6 +16,7 @@ DEQUANTISED = ("mxfp4",)  # quantised for use alone
 MISSING = {"deepseek_v2": {"q_lora_rank": None}}
 PARTS = ("text_config", "vision_config", "audio_config", "encoder", "decoder")
 SIZES = ("hidden_size", "num_hidden_layers", "intermediate_size")
+WITH_HIDDEN_SIZE = ("num_hidden_layers", "num_attention_heads", "intermediate_size")
 
 
 class Refused(Exception):
@@ -55,6 +56,9 @@ def build(file):
     for key, value in MISSING.get(kind, {}).items():
         document.setdefault(key, value)
     config = _config(transformers.CONFIG_MAPPING[kind], document, notes)
+    missing = [key for key in WITH_HIDDEN_SIZE if key not in document and hasattr(config.get_text_config(), key)]
+    if "hidden_size" in document and "num_attention_heads" in missing:
+        notes.append(f"the configuration does not give {', '.join(missing)}: taken as transformers has them")
     named = [name for name in document.get("architectures") or () if hasattr(transformers, name)]
     model_class = getattr(transformers, named[0]) if named else _usual_class(transformers, config)
     if not named:

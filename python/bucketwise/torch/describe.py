@@ -89,9 +89,14 @@ def document_of(options):
     except (Refused, KeyboardInterrupt, MemoryError):
         raise
     except Exception as error:  # of a model's code, which may ask for values that tensors without memory do not have
-        why = str(error).strip().split("\n")[0]
-        raise Refused(options.model, "", "a model that runs without values (bucketwise.torch.capture writes a scenario "
-                      "from within a training script)", f"{type(error).__name__}: {why}"[:400]) from error
+        raise _refused(options.model, error) from error
+
+
+def _refused(model, error, notes=()):
+    why = str(error).strip().split("\n")[0]
+    incomplete = "".join(f"; {note}" for note in notes if "does not give" in note)
+    return Refused(model, "", "a model that runs without values (bucketwise.torch.capture writes a scenario from within a "
+                   "training script)", f"{type(error).__name__}: {why}"[:400] + incomplete)
 
 
 def _document_of(options):
@@ -117,10 +122,13 @@ def _document_of(options):
 
     try:
         workload, more = describe(model, batch, sequence, lambda: arguments(True), dtype)
-    except Exception:
+    except Exception as error:
         if not reads or not reads[0] or "pixel_values" not in inspect.signature(model.forward).parameters:
-            raise
-        workload, more = describe(model, batch, sequence, lambda: arguments(False), dtype)
+            raise _refused(options.model, error, caveats) from error
+        try:
+            workload, more = describe(model, batch, sequence, lambda: arguments(False), dtype)
+        except Exception as again:
+            raise _refused(options.model, again, caveats) from again
         more.append("its code asks for values of images: it is described on text alone")
     if not reads[0]:
         workload["model"].pop("sequence_length")
