@@ -22,11 +22,13 @@
 #include "sim/base/transformed.h"
 #include "sim/frameworks/framework_advice.h"
 #include "sim/predict/prediction.h"
+#include "sim/report/knobs_text.h"
 #include "sim/report/misfit.h"
 #include "sim/report/number_text.h"
 #include "sim/report/sharding_text.h"
 #include "sim/scenario/scenario.h"
 #include "sim/scenario/sharding_input.h"
+#include "sim/scenario/workload_input.h"
 #include "sim/workload/models/models.h"
 
 namespace bucketwise {
@@ -142,7 +144,31 @@ void set_accumulation(const TypedSettings& typed, Question& question) {
     }
 }
 
-// The scenario with what the file says of dtype and sharding.
+// What the file says of computing. Measured times have it in them.
+void add_computing(const TypedSettings& typed, const ModelWorkload* model, Json& workload,
+                   std::vector<std::string>& notes) {
+    const bool has_blocks = model != nullptr && count_of_blocks(model_of(*model)) > 0;
+    Json keys = Json::object();
+    if (typed.recompute && has_blocks) {
+        keys["activation_checkpointing"] = recompute_json(typed.recompute);
+    } else if (typed.recompute && model != nullptr) {
+        notes.emplace_back("the scenario's model has no repeated blocks: nothing is recomputed");
+    }
+    if (typed.compiles_blocks) {
+        keys["execution"] = "compiled";
+    }
+    if (!typed.arithmetic.empty()) {
+        keys["arithmetic"] = typed.arithmetic;
+    }
+    if (workload.contains("device")) {
+        workload.update(keys);
+    } else if (!keys.empty()) {
+        notes.emplace_back(
+            "recomputing, compiling and FP8 are taken to be in the scenario's measured times");
+    }
+}
+
+// The scenario with what the file says of computing, dtype and sharding.
 Json document_with(const ScenarioOptions& options, const std::string& file,
                    const TypedSettings& typed, Question& question) {
     Json document = read_simulated_document(options, file);
@@ -152,6 +178,9 @@ Json document_with(const ScenarioOptions& options, const std::string& file,
         question.notes.push_back(fmt::format(
             "the scenario's float32 is taken as {}, as the settings say", name_of(*typed.dtype)));
     }
+    const Scenario plain = parse_scenario(document, file, read_text_file, StrategyKinds::all);
+    add_computing(typed, std::get_if<ModelWorkload>(&plain.workload), document["workload"],
+                  question.notes);
     if (typed.sharding) {
         Json& sync = document["sync"] = Json::object();
         sync["strategy"] = name_of(typed.sharding->strategy);
@@ -380,6 +409,16 @@ std::vector<std::string> said_of(const TypedSettings& typed) {
     }
     if (typed.find_unused_parameters == true && typed.static_graph != true) {
         said.emplace_back("unused parameters are looked for in every step");
+    }
+    if (typed.recompute) {
+        said.push_back("backward computes blocks again: recompute " +
+                       recompute_text(typed.recompute));
+    }
+    if (typed.compiles_blocks) {
+        said.emplace_back("blocks are compiled");
+    }
+    if (!typed.arithmetic.empty()) {
+        said.push_back(fmt::format("products of linear layers are {}", typed.arithmetic));
     }
     if (typed.accumulation.value_or(1) > 1) {
         said.push_back(fmt::format("{} micro-steps a step", *typed.accumulation));

@@ -112,9 +112,18 @@ void read_parallel(const JsonPlace& flags, TypedSettings& settings) {
                          .context = ranks("context_parallel_size")};
     settings.batches = {count_at(child(flags, "global_batch_size")),
                         count_at(child(flags, "micro_batch_size"))};
-    add_remarks({{has(flags, "recompute_granularity") || has(flags, "recompute_activations"),
-                  "activations are computed again in backward, which is not simulated"},
-                 {has(flags, "fp8_format"), "FP8 products are not simulated"}},
+    const bool selective = has(flags, "recompute_activations") ||
+                           text_at(child(flags, "recompute_granularity")) == "selective";
+    if (text_at(child(flags, "recompute_granularity")) == "full") {
+        settings.recompute = Recompute{.reentrant = true};
+        if (text_at(child(flags, "recompute_method")) == "block") {
+            settings.recompute->blocks = count_at(child(flags, "recompute_num_layers"));
+        }
+    }
+    add_remarks({{selective,
+                  "attention is computed again in backward, which is not simulated: kernels that "
+                  "fuse it do so anyway"},
+                 {has(flags, "fp8_format"), "Transformer Engine's FP8 products are not simulated"}},
                 settings.left_out);
 }
 

@@ -152,10 +152,11 @@ TypedSettings read_training_arguments(const JsonPlace& arguments, SettingPlace p
     if (!settings.accumulation) {
         settings.accumulation = count_at(child(arguments, "gradient_accumulation_steps"));
     }
-    add_remarks({{flag_at(child(arguments, "gradient_checkpointing")) == true,
-                  "gradient_checkpointing: activations are computed again in backward, which is "
-                  "not simulated"}},
-                settings.left_out);
+    read_checkpointing(child(arguments, "gradient_checkpointing"), settings);
+    if (settings.recompute) {
+        settings.recompute->reentrant =
+            is_on(child(child(arguments, "gradient_checkpointing_kwargs"), "use_reentrant"));
+    }
     return settings;
 }
 

@@ -76,10 +76,12 @@ void read_common(const JsonPlace& root, const JsonPlace& zero, TypedSettings& se
                   "which is not simulated: the step is longer"},
                  {is_offloaded(zero, "offload_param"),
                   "offload_param: parameters come from the host, which is not simulated: the "
-                  "step is longer"},
-                 {has(child(root, "activation_checkpointing"), "partition_activations"),
-                  "activation_checkpointing: its recomputing is not simulated"}},
+                  "step is longer"}},
                 settings.suspicious);
+    add_remarks({{has(child(root, "activation_checkpointing"), "partition_activations"),
+                  "activation_checkpointing: which blocks are computed again is the script's: give "
+                  "it with --set /workload/activation_checkpointing=full"}},
+                settings.left_out);
 }
 
 void note_auto(TypedSettings& settings) {

@@ -50,6 +50,12 @@ void add_remarks(const std::vector<Remark>& remarks, std::vector<std::string>& s
     }
 }
 
+void read_checkpointing(const JsonPlace& place, TypedSettings& settings) {
+    if (is_on(place) && !settings.recompute) {
+        settings.recompute.emplace();
+    }
+}
+
 void suspect_unit(double value, std::string_view key, bool elements, TypedSettings& settings) {
     constexpr double fewest_elements = 100'000;
     constexpr double most_mib = 65'536;

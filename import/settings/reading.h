@@ -41,6 +41,9 @@ std::string_view last_part(std::string_view dotted);
 // bf16, bfloat16, torch.bfloat16, fp16, half, float32 ...; empty: none of these.
 std::optional<DType> typed_dtype(std::string_view name);
 
+// Each block is computed again in backward, where `place` says so and nothing else did.
+void read_checkpointing(const JsonPlace& place, TypedSettings& settings);
+
 // DeepSpeed with settings of another file; empty: nothing names it.
 TypedSettings deepspeed_elsewhere(SettingPlace place, const std::string& file);
 

@@ -269,12 +269,9 @@ void read_surroundings(const Calls& calls, TypedSettings& settings) {
                one.last() == "apply_activation_checkpointing" ||
                ends_with(one.name(), "checkpoint.checkpoint");
     });
-    const bool said = std::ranges::any_of(settings.left_out, [](const std::string& note) {
-        return note.find("computed again") != std::string::npos;
-    });
-    if (recomputes && !said) {
-        settings.left_out.emplace_back(
-            "activations are computed again in backward, which is not simulated");
+    if (recomputes && !settings.recompute) {
+        settings.recompute.emplace();
+        settings.notes.emplace_back("each block is taken for one that is checkpointed");
     }
 }
 

@@ -22,7 +22,8 @@ TypedSettings read_document(const JsonPlace& root) {
     if (has(root, "distributed_type")) {
         return read_accelerate(root);
     }
-    if (has(root, "parallelism")) {
+    if (has(root, "parallelism") || has(child(root, "model"), "flavor") ||
+        has(child(root, "model"), "converters")) {
         return read_torchtitan(root);
     }
     if (has(root, "base_model")) {

@@ -116,10 +116,7 @@ void read_choices(const JsonPlace& config, TypedSettings& settings) {
                   "parameters are offloaded to the host, which is not simulated: the step is "
                   "longer"}},
                 settings.suspicious);
-    add_remarks({{is_on(key_of(config, "activation_checkpointing")),
-                  "activation_checkpointing: activations are computed again in backward, which "
-                  "is not simulated"}},
-                settings.left_out);
+    read_checkpointing(key_of(config, "activation_checkpointing"), settings);
 }
 
 }  // namespace
@@ -237,6 +234,46 @@ TypedSettings read_accelerate(const JsonPlace& root) {
     return settings;
 }
 
+// torchtitan's activation_checkpoint: every second block where nothing is said.
+void read_torchtitan_recompute(const JsonPlace& section, TypedSettings& settings) {
+    const std::string mode = text_at(child(section, "mode"));
+    if (mode == "none") {
+        return;
+    }
+    const JsonPlace option = child(section, "selective_ac_option");
+    Recompute& recompute = settings.recompute.emplace();
+    if (mode == "memory_budget") {
+        settings.recompute.reset();
+        settings.left_out.emplace_back(
+            "activation_checkpoint: a memory budget leaves it to the compiler what is computed "
+            "again: give it with --set /workload/activation_checkpointing=operators");
+    } else if (mode != "full") {
+        constexpr std::int64_t every_second = 2;
+        recompute.keeps = text_at(option) == "op" ? CheckpointKeeps::operators : recompute.keeps;
+        recompute.every = recompute.keeps == CheckpointKeeps::operators
+                              ? 1
+                              : count_at(option).value_or(every_second);
+    }
+}
+
+// Float8Linear: a list of converters, and the recipe beside it.
+void read_torchtitan_float8(const JsonPlace& root, TypedSettings& settings) {
+    const JsonPlace newer = child(child(child(root, "quantize"), "linear"), "float8");
+    const JsonPlace recipes = newer.value->is_null() ? child(root, "float8") : newer;
+    const std::vector<std::string> converters =
+        names_at(child(child(root, "model"), "converters"));
+    if (std::ranges::any_of(converters, [](const std::string& name) {
+            return name == "float8" || name == "quantize.linear.float8";
+        })) {
+        const std::string recipe = text_at(child(recipes, "recipe_name"));
+        settings.arithmetic =
+            recipe.starts_with("rowwise") ? "float8_rowwise" : "float8_tensorwise";
+        settings.sharding->float8_all_gather =
+            settings.arithmetic == "float8_tensorwise" &&
+            is_on(child(recipes, "enable_fsdp_float8_all_gather"));
+    }
+}
+
 // fully_shard on each block, then the root (torchtitan/models/*/infra/parallelize.py).
 TypedSettings read_torchtitan(const JsonPlace& root) {
     const JsonPlace parallelism = child(root, "parallelism");
@@ -279,15 +316,9 @@ TypedSettings read_torchtitan(const JsonPlace& root) {
     request.parameter_dtype = dtype_at("mixed_precision_param", DType::bfloat16);
     request.reduce_dtype = dtype_at("mixed_precision_reduce", DType::float32);
     settings.notes.emplace_back("a group for each block, and the rest in the root's");
-    JsonPlace recompute = child(root, "activation_checkpoint");
-    const std::string mode =
-        recompute.value->is_null() ? "selective" : text_at(child(recompute, "mode"));
-    add_remarks({{mode != "none",
-                  "activation_checkpoint: activations are computed again in backward, which is "
-                  "not simulated"},
-                 {is_on(child(child(root, "compile"), "enable")),
-                  "compile: blocks are compiled, which is not simulated"}},
-                settings.left_out);
+    read_torchtitan_recompute(child(root, "activation_checkpoint"), settings);
+    read_torchtitan_float8(root, settings);
+    settings.compiles_blocks = is_on(child(child(root, "compile"), "enable"));
     return settings;
 }
 

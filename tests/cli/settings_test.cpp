@@ -211,8 +211,8 @@ TEST_CASE("files that people brought are read as what they are") {
         {"settings/megatron_tp8pp4.sh", {"about 1/32 of the model"}},
         {"settings/nanogpt_ddp.py", {"pytorch_ddp", "compiled in line 5"}},
         {"settings/ta_fsdp.json", {"FSDP1", "a group for each LlamaDecoderLayer"}},
-        {"settings/ta_fsdp_script.py", {"FSDP1", "gradient_checkpointing"}},
-        {"settings/torchtitan_llama3_8b.toml", {"torchtitan, FSDP2", "reduced as float32"}},
+        {"settings/ta_fsdp_script.py", {"FSDP1", "computes blocks again: recompute full"}},
+        {"settings/torchtitan_llama3_8b.toml", {"torchtitan, FSDP2", "every other block"}},
         {"reports/set_hook.py", {"bucket_cap_mb 100", "bf16_compress_hook"}},
         {"reports/set_m_torchfsdp2.sh", {"FSDP2 (--use-torch-fsdp2)"}}};
     for (const Case& one : cases) {
@@ -238,6 +238,22 @@ TEST_CASE("settings that shard are compared with the best sharding; a missing ca
     CHECK(fsdp["sharding"]["parameter_dtype"] == "bfloat16");
     CHECK(fsdp["checked"]["cost"] >= 0.0);
     CHECK(fsdp["checked"]["step_ms"] >= fsdp["checked"]["best"]["step_ms"]);
+    // Recomputing is simulated: a pass of forward more, of three in all.
+    write_file(folder.file("again.json"),
+               R"({"output_dir": "out", "fsdp": "full_shard auto_wrap", "bf16": true,
+                   "gradient_checkpointing": true})");
+    const std::string llama =
+        std::string(" ") + BUCKETWISE_SCENARIO_DIR + "/llama7b_fsdp_64xh100.json";
+    const auto step_ms = [&](const char* file) {
+        return nlohmann::json::parse(asked("settings check '" + folder.file(file) + "'" + llama +
+                                               " --json -",
+                                           "2>/dev/null")
+                                         .output)["checked"]["step_ms"]
+            .get<double>();
+    };
+    const double longer = step_ms("again.json") / step_ms("fsdp.json");
+    CHECK(longer > 1.2);
+    CHECK(longer < 1.4);
     const std::string script = "settings check '" + folder.file("train.py") + "' ";
     CHECK(outcome_says(asked(script), "give it with --value"));
     CHECK(outcome_says(asked(script + "--value 50"), "bucket_cap_mb 50"));

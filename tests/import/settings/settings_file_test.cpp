@@ -122,6 +122,48 @@ TEST_CASE("TrainingArguments drop 25, and look for unused parameters unless told
                    "below 1 MiB is refused"));
 }
 
+TEST_CASE("recomputing, compiling and FP8 are read as a scenario has them") {
+    const auto titan = [](const char* rest) {
+        return settings_of(std::string(R"({"model": {"flavor": "8B")") + rest);
+    };
+    // Every second block where nothing is said.
+    CHECK(titan("}}").recompute == Recompute{.every = 2});
+    CHECK(titan(R"(}, "activation_checkpoint": {"mode": "none"}})").recompute == std::nullopt);
+    CHECK(titan(R"(}, "activation_checkpoint": {"mode": "full"}})").recompute == Recompute{});
+    CHECK(titan(R"(}, "activation_checkpoint": {"selective_ac_option": "op"}})").recompute ==
+          Recompute{.keeps = CheckpointKeeps::operators});
+    CHECK(titan(R"(}, "activation_checkpoint": {"selective_ac_option": "3"}})").recompute ==
+          Recompute{.every = 3});
+    const TypedSettings budget = titan(R"(}, "activation_checkpoint": {"mode": "memory_budget"}})");
+    CHECK(budget.recompute == std::nullopt);
+    CHECK(budget.left_out.size() == 1);
+    const char* const float8 =
+        R"(, "converters": ["float8"]}, "compile": {"enable": true},
+            "float8": {"recipe_name": "%", "enable_fsdp_float8_all_gather": true}})";
+    for (const bool is_tensorwise : {true, false}) {
+        std::string text = float8;
+        text.replace(text.find('%'), 1, is_tensorwise ? "tensorwise" : "rowwise");
+        const TypedSettings typed = titan(text.c_str());
+        CHECK(typed.arithmetic == (is_tensorwise ? "float8_tensorwise" : "float8_rowwise"));
+        CHECK(typed.sharding.value().float8_all_gather == is_tensorwise);  // else it is ignored
+        CHECK(typed.compiles_blocks);
+    }
+    CHECK(settings_of(R"({"output_dir": "out", "gradient_checkpointing": true,
+                          "gradient_checkpointing_kwargs": {"use_reentrant": true}})")
+              .recompute == Recompute{.reentrant = true});
+    CHECK(settings_of(R"({"output_dir": "out", "fsdp": "full_shard auto_wrap",
+                          "fsdp_config": {"activation_checkpointing": true}})")
+              .recompute == Recompute{});
+    const auto megatron = [](const std::string& flags) {
+        return command("torchrun pretrain_gpt.py --overlap-grad-reduce " + flags);
+    };
+    CHECK(megatron("--recompute-granularity full --recompute-method block --recompute-num-layers 4")
+              .recompute == Recompute{.blocks = 4, .reentrant = true});
+    CHECK(megatron("--recompute-activations").recompute == std::nullopt);
+    CHECK(settings_in("model.gradient_checkpointing_enable()\nm = DistributedDataParallel(model)")
+              .recompute == Recompute{});
+}
+
 TEST_CASE("a call in a script is read as its wrapper takes it") {
     const TypedSettings lightning = settings_in(
         "t = Trainer(strategy=DDPStrategy(process_group_backend='gloo', bucket_cap_mb = 12.5,\n"
