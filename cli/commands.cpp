@@ -91,7 +91,7 @@ examples:
 
 // --- all of them ---
 
-constexpr std::array<CommandEntry, 15> commands{{
+constexpr std::array<CommandEntry, 16> commands{{
     {"predict", "the best bucket cap and the step time of a scenario, simulated", predict_help},
     {"sweep", "the step at every combination of values of a scenario's keys", sweep_help},
     {"measure", "the same scenario on real ranks, every sample kept", measure_help},
@@ -100,6 +100,7 @@ constexpr std::array<CommandEntry, 15> commands{{
     {"validate", "measure, calibrate, predict, compare and plot, into one folder", validate_help},
     {"prove", "everything that this machine can show, measured and packed", prove_help},
     {"check", "a gate for CI: are steps as fast as before, and why not", check_help},
+    {"diagnose", "a traced step: what it should take, and where the rest went", diagnose_help},
     {"device", "the time that a GPU needs, from its data sheet; the presets", nullptr,
      &device_group},
     {"link", "the time of collectives on a link, by size; the presets", nullptr, &link_group},

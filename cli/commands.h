@@ -23,6 +23,7 @@ CommandHelp compare_help();
 CommandHelp validate_help();
 CommandHelp prove_help();
 CommandHelp check_help();
+CommandHelp diagnose_help();
 CommandHelp device_list_help();
 CommandHelp device_show_help();
 CommandHelp link_list_help();

@@ -202,6 +202,7 @@ void state_caveats(const Replay& replayed, TraceImport& imported) {
 
 TraceProcess traced_process(const TraceImport& imported) {
     const TracedStep& step = imported.typical;
+    TraceTrack idle{"host does nothing", {}};
     TraceTrack host{"host", {}};
     TraceTrack compute{"compute stream", {}};
     TraceTrack communication{"communication stream", {}};
@@ -216,6 +217,9 @@ TraceProcess traced_process(const TraceImport& imported) {
             }
         }
     }
+    for (const HostGap& gap : step.gaps) {
+        idle.slices.push_back({"before " + gap.before, gap.at, gap.at + gap.length});
+    }
     for (const TracedCollective& collective : step.collectives) {
         if (collective.begin) {
             communication.slices.push_back(
@@ -225,7 +229,7 @@ TraceProcess traced_process(const TraceImport& imported) {
     }
     TraceProcess process{
         fmt::format("traced: {} of {}", step.name, file_name(imported.summary.file)), {}};
-    for (TraceTrack* track : {&host, &compute, &communication}) {
+    for (TraceTrack* track : {&idle, &host, &compute, &communication}) {
         std::ranges::stable_sort(track->slices, {}, &TraceSlice::begin);
         if (!track->slices.empty()) {
             process.tracks.push_back(std::move(*track));

@@ -32,6 +32,8 @@ Json operation_json(const std::string& name, Duration host, Duration device = Du
 
 // Operations on which the compute stream waits, as traced, for work that is not simulated.
 constexpr const char* stall_name = "waiting for other streams";
+// Waits in collectives that block the host, beyond the wire's time.
+constexpr const char* late_name = "waiting for other ranks";
 
 // The step that stands for all: each mark at its median.
 struct TypicalStep {

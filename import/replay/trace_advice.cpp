@@ -29,7 +29,7 @@ std::string ms_and_share(Duration part, Duration whole) {
 
 // --- what binds ---
 
-std::string binds_text(const StepAccount& account, bool has_device, const char* collectives) {
+std::string text_of(const StepAccount& account, bool has_device, const char* collectives) {
     const Duration most =
         std::max({account.computing, account.launching, account.communicating, account.others});
     const char* const what = most == account.computing       ? "computing"
@@ -217,9 +217,13 @@ std::vector<Saving> sharded_savings(const Scenario& scenario, const ShardedInput
 
 }  // namespace
 
+std::string binds_text(const TraceImport& imported, const Replay& replay) {
+    return text_of(replay.traced.account, imported.run->rank().has_device,
+                   imported.sharding ? "collectives" : "all-reduces");
+}
+
 TraceAdvice advise(const TraceImport& imported, const Scenario& scenario, const Replay& replay) {
-    TraceAdvice advice{.binds = binds_text(replay.traced.account, imported.run->rank().has_device,
-                                           imported.sharding ? "collectives" : "all-reduces"),
+    TraceAdvice advice{.binds = binds_text(imported, replay),
                        .step = replay.step,
                        .replay_error = replay.error()};
     const auto poor = replay_caveat(replay.step, replay.traced.step, "the trace");

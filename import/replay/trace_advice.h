@@ -28,6 +28,9 @@ struct TraceAdvice {
     bool operator==(const TraceAdvice&) const = default;
 };
 
+// "launching: of 222.5 ms the device computes for 39.85 and waits for launches for 182.7, ..."
+std::string binds_text(const TraceImport& imported, const Replay& replay);
+
 // `replay` is of `scenario`, the imported one. Simulates each change, unless the replay is too far
 // off (replay_caveat).
 TraceAdvice advise(const TraceImport& imported, const Scenario& scenario, const Replay& replay);

@@ -235,6 +235,18 @@ void import_reduced(const TraceImportRequest& request, TraceImport& result) {
     report_form(run, findings);
 }
 
+void take_out_idle(TracedRank& rank) {
+    for (TracedStep& step : rank.steps) {
+        Duration StepMark::*const part = rank.has_device ? &StepMark::host : &StepMark::device;
+        for (std::vector<StepMark>* pass : {&step.forward, &step.backward, &step.optimizer}) {
+            for (StepMark& mark : *pass) {
+                mark.*part -= mark.idle;
+            }
+        }
+        (rank.has_device ? step.optimizer_host : step.optimizer_device) -= step.optimizer_idle;
+    }
+}
+
 }  // namespace
 
 TraceImport import_trace(std::vector<TracedRank> ranks, TraceImportRequest request) {
@@ -243,7 +255,11 @@ TraceImport import_trace(std::vector<TracedRank> ranks, TraceImportRequest reque
     Findings& findings = result.findings;
     result.run = std::make_unique<TracedRun>(TracedRun{std::move(ranks)});
     TracedRun& run = *result.run;
+    if (request.without_idle) {
+        std::ranges::for_each(run.ranks, take_out_idle);
+    }
     choose_steps(run, findings);
+    run.primary = request.primary.value_or(run.primary);
     for (const TraceNote& note : run.rank().notes) {
         findings.assumed(note.item.c_str(), "{}", note.text).weakens =
             note.weakens ? Weakens::scenario : Weakens::nothing;

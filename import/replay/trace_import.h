@@ -24,6 +24,9 @@ struct TraceImportRequest {
     std::optional<std::int64_t> ranks = {};  // where no trace tells
     // A rank of the same program without communication: the times of its kernels alone.
     std::optional<PlainRun> undisturbed = {};
+    // The rank whose steps are replayed, index of `ranks`; none: the one that the others wait for.
+    std::optional<std::size_t> primary = {};
+    bool without_idle = false;  // as if the host did nothing but what the trace shows
 };
 
 // The scenario is a document, for people to read and change; connect() (trace_link.h) reads it.

@@ -15,14 +15,26 @@ namespace {
 
 using Sizes = std::vector<std::int64_t>;
 
-// The k-th one's time after those before it ended: Gloo runs some side by side, which slows each,
-// while the simulator runs one after the other.
+// The k-th one's share of the wire: Gloo runs some side by side, which slows each, while the
+// simulator runs one after the other. While several run, each has an equal part of the time.
 Duration time_alone(const std::vector<const TracedCollective*>& found, std::size_t k) {
-    Duration begin = *found[k]->begin;
-    for (std::size_t i = 0; i < k; ++i) {
-        begin = std::max(begin, found[i]->end.value_or(begin));
+    const Duration begin = *found[k]->begin;
+    const Duration end = *found[k]->end;
+    std::vector<std::pair<Duration, int>> changes{{begin, 0}, {end, 0}};
+    for (std::size_t i = 0; i < found.size(); ++i) {
+        if (i != k && found[i]->begin && *found[i]->begin < end && *found[i]->end > begin) {
+            changes.emplace_back(std::max(*found[i]->begin, begin), 1);
+            changes.emplace_back(std::min(*found[i]->end, end), -1);
+        }
     }
-    return std::max(*found[k]->end - begin, Duration{0});
+    std::ranges::sort(changes);
+    Duration alone{0};
+    int running = 1;
+    for (std::size_t i = 0; i + 1 < changes.size(); ++i) {
+        running += changes[i].second;
+        alone += (changes[i + 1].first - changes[i].first) / running;
+    }
+    return alone;
 }
 
 // The type of the first all-reduce, unless a hook casts.

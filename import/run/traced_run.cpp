@@ -52,19 +52,6 @@ Steps alike(const TracedRank& rank) {
     return {steps[steps.size() / 2]};
 }
 
-Duration time_in_collectives(const Steps& steps) {
-    return median_of(steps, [](const TracedStep* step) {
-        Duration sum{0};
-        for (const TracedCollective& collective : step->collectives) {
-            const bool blocks = collective.in_backward || collective.module != no_module;
-            if (blocks && collective.begin) {
-                sum += *collective.end - *collective.begin;
-            }
-        }
-        return sum;
-    });
-}
-
 void report_steps(const TracedRun& run, Findings& findings) {
     const Steps& steps = run.alike();
     const auto [shortest, longest] = std::ranges::minmax_element(steps, {}, &TracedStep::length);
@@ -127,6 +114,19 @@ void check_same_run(const TracedRank& rank, const TracedRank& first) {
 }
 
 }  // namespace
+
+Duration time_in_collectives(const Steps& steps) {
+    return median_of(steps, [](const TracedStep* step) {
+        Duration sum{0};
+        for (const TracedCollective& collective : step->collectives) {
+            const bool blocks = collective.in_backward || collective.module != no_module;
+            if (blocks && collective.begin) {
+                sum += *collective.end - *collective.begin;
+            }
+        }
+        return sum;
+    });
+}
 
 TracedRank traced_rank(const ProfilerTrace& trace) {
     const bool uses_fp8 = std::ranges::any_of(trace.names, [](std::string_view name) {

@@ -59,6 +59,9 @@ struct TypicalCollective {
     bool operator==(const TypicalCollective&) const = default;
 };
 
+// What collectives take a rank, with its waits for others; the median over the steps.
+Duration time_in_collectives(const Steps& steps);
+
 // The number of gradients that became ready in the step.
 std::size_t gradients_of(const TracedStep& step);
 

@@ -260,8 +260,7 @@ void read_torchtitan_recompute(const JsonPlace& section, TypedSettings& settings
 void read_torchtitan_float8(const JsonPlace& root, TypedSettings& settings) {
     const JsonPlace newer = child(child(child(root, "quantize"), "linear"), "float8");
     const JsonPlace recipes = newer.value->is_null() ? child(root, "float8") : newer;
-    const std::vector<std::string> converters =
-        names_at(child(child(root, "model"), "converters"));
+    const std::vector<std::string> converters = names_at(child(child(root, "model"), "converters"));
     if (std::ranges::any_of(converters, [](const std::string& name) {
             return name == "float8" || name == "quantize.linear.float8";
         })) {

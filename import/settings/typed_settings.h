@@ -61,7 +61,7 @@ struct TypedSettings {
     std::optional<bool> static_graph;
     std::optional<bool> compiled;  // by torch.compile
     std::optional<CommHook> comm_hook;
-    std::optional<DType> dtype;  // of parameters and gradients
+    std::optional<DType> dtype;               // of parameters and gradients
     std::optional<Recompute> recompute = {};  // activation checkpointing
     std::string arithmetic = {};              // of products, as in a scenario; empty: its own
     bool compiles_blocks = false;

@@ -19,7 +19,7 @@ struct NameRule {
 };
 
 // The first that fits counts.
-constexpr std::array<NameRule, 21> on_host{
+constexpr std::array<NameRule, 22> on_host{
     {{Match::begins, "ProfilerStep", TraceEventKind::step},
      {Match::begins, "autograd::engine::evaluate_function", TraceEventKind::backward_node},
      {Match::begins, "torch::autograd::AccumulateGrad", TraceEventKind::accumulate_grad},
@@ -36,6 +36,7 @@ constexpr std::array<NameRule, 21> on_host{
      {Match::is, "aten::_foreach_copy_", TraceEventKind::batched_copy},
      {Match::begins, "FSDP::", TraceEventKind::sharding},
      {Match::begins, "FullyShardedDataParallel.", TraceEventKind::sharding},
+     {Match::begins, "enumerate(DataLoader)", TraceEventKind::loading},
      {Match::begins, "CompiledFunction", TraceEventKind::compiled},
      {Match::begins, "Torch-Compiled Region", TraceEventKind::compiled},
      {Match::begins, "## Call CompiledFxGraph", TraceEventKind::compiled},
@@ -95,6 +96,10 @@ std::string_view unread_device(std::string_view category) {
         }
     }
     return {};
+}
+
+bool is_library_call(std::string_view name) {
+    return name.find("::") != std::string_view::npos;
 }
 
 std::optional<TraceEventKind> kind_of(Category category, std::string_view name) {

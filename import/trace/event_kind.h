@@ -20,6 +20,7 @@ enum class TraceEventKind : std::uint8_t {
     bucket_to_grad,  // DDP's copy of a gradient out of its bucket, or of all of a bucket's
     batched_copy,    // if in a hook, DDP's copy of all gradients of a bucket into it at once
     sharding,        // annotations of FSDP
+    loading,         // DataLoader's next batch
     compiled,        // a region that torch.compile made, or its backward
     collective_op,   // c10d::allreduce_ and its like; outside of the two that follow
     collective_call,  // record_param_comms, in such an operation: it carries sizes
@@ -45,6 +46,9 @@ Category category_of(std::string_view text);
 
 // "mtia" of "mtia_ccp_events": an accelerator whose events are not read; empty: no such category.
 std::string_view unread_device(std::string_view category);
+
+// Whether an operation is a library's ("aten::mm"), and no range that a script names.
+bool is_library_call(std::string_view name);
 
 // Nothing for events that tell nothing about training steps.
 std::optional<TraceEventKind> kind_of(Category category, std::string_view name);

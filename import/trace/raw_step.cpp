@@ -53,6 +53,21 @@ class Waiting {
     std::vector<std::int64_t> before_;  // what the host had waited when each began
 };
 
+// The part of a time in which the host did nothing that the trace shows. Counts it in its gaps.
+Duration idle_between(RawStep& raw, std::int64_t from_time_ns, std::int64_t to_time_ns) {
+    const Duration from = from_ns(from_time_ns - raw.range.begin_ns);
+    const Duration to = from_ns(to_time_ns - raw.range.begin_ns);
+    Duration idle{0};
+    const auto end = [](const HostGap& one) { return one.at + one.length; };
+    for (auto gap = std::ranges::upper_bound(raw.step.gaps, from, {}, end);
+         gap != raw.step.gaps.end() && gap->at < to; ++gap) {
+        const Duration part = std::min(to, end(*gap)) - std::max(from, gap->at);
+        gap->counted += part;
+        idle += part;
+    }
+    return idle;
+}
+
 // A broadcast of buffers is waited for.
 std::int64_t blocking_end_ns(const RawStep& raw, const TimedMark& timed) {
     const TracedCollective* const collective = raw.collective_of(timed);
@@ -105,8 +120,9 @@ class HostPasses {
             raw_.step.waited += time_between(now_, phases.backward_end_ns);
         }
         raw_.step.device_busy = Duration{0};
-        raw_.step.optimizer_device =
-            time_between(phases.backward_end_ns, raw_.range.begin_ns + raw_.range.length_ns);
+        const std::int64_t end_ns = raw_.range.begin_ns + raw_.range.length_ns;
+        raw_.step.optimizer_device = time_between(phases.backward_end_ns, end_ns);
+        raw_.step.optimizer_idle = idle_between(raw_, phases.backward_end_ns, end_ns);
     }
 
   private:
@@ -129,6 +145,7 @@ class HostPasses {
         StepMark mark{MarkKind::operation, name};
         mark.device_begin = from_ns(now_ - raw_.range.begin_ns);
         mark.device = time;
+        mark.idle = idle_between(raw_, now_, now_ + time.count() / 1000);
         pass().push_back(std::move(mark));
     }
 
@@ -152,6 +169,7 @@ class HostPasses {
         const std::int64_t begin_ns = alone ? timed.begin_ns : now_;
         timed.mark.device_begin = from_ns(begin_ns - raw_.range.begin_ns);
         timed.mark.device = time_between(begin_ns, timed.at_ns);
+        timed.mark.idle = idle_between(raw_, begin_ns, timed.at_ns);
         now_ = std::max(now_, blocking_end_ns(raw_, timed));
         raw_.step.waited += from_ns(now_ - timed.at_ns);
         pass().push_back(std::move(timed.mark));
@@ -162,6 +180,7 @@ class HostPasses {
     void place(StepMark mark, std::int64_t end_ns) {
         mark.device_begin = from_ns(now_ - raw_.range.begin_ns);
         mark.device = time_between(now_, end_ns);
+        mark.idle = idle_between(raw_, now_, end_ns);
         now_ = std::max(now_, end_ns);
         pass().push_back(std::move(mark));
     }
@@ -242,8 +261,10 @@ void fill_device_passes(RawStep& raw) {
     TracedStep& step = raw.step;
     std::int64_t now = phases.forward_begin_ns;
     const Waiting waiting(raw);
+    Duration idle{0};  // of the host time that was asked for last
     const auto host_until = [&](std::int64_t at) {
         at = std::max(at, now);
+        idle = idle_between(raw, now, at);
         const std::int64_t host = at - now - waiting.between(now, at);
         now = at;
         return from_ns(std::max<std::int64_t>(host, 0));
@@ -255,11 +276,13 @@ void fill_device_passes(RawStep& raw) {
         }
         const bool in_optimizer = timed.begin_ns > phases.backward_end_ns;
         timed.mark.host = host_until(timed.at_ns);
+        timed.mark.idle = std::min(idle, timed.mark.host);
         if (timed.mark.host_waits) {
             timed.mark.until_wait = host_until(timed.at_ns + timed.mark.until_wait.count() / 1000);
         }
         if (in_optimizer) {
             step.optimizer_host += timed.mark.host + timed.mark.until_wait;
+            step.optimizer_idle += timed.mark.idle;
             step.optimizer_device += timed.mark.kind != MarkKind::collective
                                          ? timed.mark.device + timed.mark.stall
                                          : Duration{0};
@@ -270,6 +293,7 @@ void fill_device_passes(RawStep& raw) {
             .push_back(std::move(timed.mark));
     }
     step.optimizer_host += host_until(raw.range.begin_ns + raw.range.length_ns);
+    step.optimizer_idle += idle;
     for (const HostWait& wait : raw.waits) {
         step.waited += from_ns(wait.end_ns - wait.begin_ns);
         step.waits += wait.end_ns - wait.begin_ns >= noticeable_wait_ns ? 1 : 0;
@@ -293,6 +317,9 @@ void begin_later(Duration later, TracedStep& step) {
             mark.at -= later;
             mark.device_begin -= later;
         }
+    }
+    for (HostGap& gap : step.gaps) {
+        gap.at -= later;
     }
     for (TracedCollective& collective : step.collectives) {
         collective.issued -= later;
@@ -440,6 +467,8 @@ std::vector<TracedStep> traced_steps(const ProfilerTrace& trace) {
             }
         }
         TracedStep& step = raw.step;
+        std::erase_if(step.gaps,
+                      [](const HostGap& gap) { return gap.counted < from_ns(least_idle_ns); });
         if (!step.backward.empty()) {
             begin_later(from_ns(begin_ns - ranges[i].begin_ns), step);
             step.length = from_ns(std::max<std::int64_t>(end_ns - begin_ns, 1));

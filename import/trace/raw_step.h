@@ -15,6 +15,8 @@ namespace bucketwise {
 
 // A call that waits for the device this long has found it working.
 constexpr std::int64_t noticeable_wait_ns = 10'000;
+// A host that does nothing for so long does not run from one operation to the next.
+constexpr std::int64_t least_idle_ns = 1'000'000;
 
 struct StepRange {
     std::string name;

@@ -38,8 +38,10 @@ class StepReader {
             add(begin_ns, begin_ns, {MarkKind::begin, "the step begins"});
         }
         for (const TraceEvent& event : index_.events_in(range_.begin_ns, range_.end_ns)) {
+            note_idle(event);
             visit(event);
         }
+        end_idle(range_.begin_ns + range_.length_ns, "the next step");
         step_.shards = hooks_.shards();
         step_.shards.asynchronous = gathers_on_compute_stream_;
         if (!step_.is_fully_sharded()) {
@@ -59,6 +61,37 @@ class StepReader {
     }
 
   private:
+    // Events that have others in them tell nothing.
+    [[nodiscard]] static bool is_work(TraceEventKind kind) {
+        using enum TraceEventKind;
+        return kind == operation || kind == accumulate_grad || kind == reducer_copy ||
+               kind == division || kind == bucket_to_grad || kind == batched_copy ||
+               kind == collective_op || kind == collective_call || kind == compiled ||
+               kind == launch || kind == synchronise;
+    }
+
+    void note_idle(const TraceEvent& event) {
+        if (!index_.is_training_thread(event.thread)) {
+            return;
+        }
+        if (event.kind == TraceEventKind::loading) {
+            end_idle(event.begin_ns, trace_.name_of(event));
+            end_idle(event.end_ns, "data loading");
+        } else if (is_work(event.kind) && (event.kind != TraceEventKind::operation ||
+                                           is_library_call(trace_.name_of(event)))) {
+            end_idle(event.begin_ns, trace_.name_of(event));
+            worked_until_ns_ = std::max(worked_until_ns_, event.end_ns);
+        }
+    }
+
+    void end_idle(std::int64_t ns, const std::string& before) {
+        if (ns - worked_until_ns_ >= least_idle_ns) {
+            step_.gaps.push_back({from_ns(worked_until_ns_ - range_.begin_ns),
+                                  from_ns(ns - worked_until_ns_), short_name(before)});
+        }
+        worked_until_ns_ = std::max(worked_until_ns_, ns);
+    }
+
     void visit(const TraceEvent& event) {
         if (event.kind == TraceEventKind::annotation) {
             annotations_.push_back(&event);  // Gloo's run on threads of their own
@@ -458,6 +491,7 @@ class StepReader {
     std::int64_t free_ns_;  // when the compute stream is done with what was launched so far
     std::size_t last_ready_ = most_step_marks;  // index into marks_; beyond: none yet
     std::vector<std::int64_t> side_free_ns_;    // the same for each side stream, from 1 on
+    std::int64_t worked_until_ns_ = range_.begin_ns;
     std::int64_t hook_end_ns_ = 0;
     std::int64_t copy_end_ns_ = 0;
     MarkKind copy_kind_ = MarkKind::copy_in;

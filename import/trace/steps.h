@@ -40,6 +40,7 @@ struct StepMark {
     // is not simulated: another stream's work, another rank. For a collective that blocks the host
     // that computes: how long.
     Duration stall{0};
+    Duration idle{0};  // of the host's time: within HostGaps
     // Work beside the compute stream: its stream, from 1 on of TracedStep::side_streams, how long
     // it occupies that, and whether it began only when the work launched before on the compute
     // stream had ended.
@@ -71,6 +72,16 @@ struct StepMark {
         return kind == MarkKind::copy_in || kind == MarkKind::copy_back ||
                kind == MarkKind::copy_buffer || kind == MarkKind::copy_shards;
     }
+};
+
+// The host does nothing that the trace shows, for a millisecond or longer: it waits for data, sleeps,
+// or runs Python that launches nothing.
+struct HostGap {
+    Duration at{0};  // from the start of the step
+    Duration length{0};
+    std::string before;   // the operation that follows
+    Duration counted{0};  // of the length, in the host's time: the rest is a wait for collectives
+    bool operator==(const HostGap&) const = default;
 };
 
 // A kernel of a micro-step that does not communicate.
@@ -133,6 +144,8 @@ struct TracedStep {
     std::vector<StepMark> optimizer;
     Duration optimizer_host{0};  // until the next step begins
     Duration optimizer_device{0};
+    Duration optimizer_idle{0};     // of optimizer_host, or of optimizer_device where that is the host
+    std::vector<HostGap> gaps;      // in turn
     std::vector<TracedCollective> collectives;  // as issued
     Duration device_busy{0};                    // the compute stream, with this step's work
     // The compute stream was free, and what follows launched, until collectives had ended that are

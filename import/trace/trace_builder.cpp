@@ -27,7 +27,56 @@ void KeptBytes::hold(std::size_t bytes) {
     }
 }
 
+void HostWork::add(const TraceEvent& operation) {
+    constexpr std::int64_t longest_ns = 60'000'000'000;  // longer ones are no operations of a step
+    if (operation.duration_ns() > longest_ns) {
+        return;
+    }
+    const auto size = static_cast<std::int64_t>(bins);
+    const auto floor_of = [](std::int64_t value, std::int64_t by) {
+        return value / by - (value % by < 0 ? 1 : 0);
+    };
+    const std::int64_t last = floor_of(operation.end_ns, bin_ns);
+    for (std::int64_t bin = floor_of(operation.begin_ns, bin_ns); bin <= last; ++bin) {
+        const auto [chunk, is_new] =
+            chunks_.try_emplace({operation.thread, floor_of(bin, size)});
+        if (is_new) {
+            kept_.hold(sizeof(std::bitset<bins>) + entry_bytes);
+        }
+        chunk->second.set(static_cast<std::size_t>(bin - chunk->first.second * size));
+    }
+}
+
+std::vector<TraceEvent> HostWork::events() const {
+    std::vector<TraceEvent> found;
+    for (const auto& [place, chunk] : chunks_) {
+        const std::int64_t begin_ns = place.second * static_cast<std::int64_t>(bins) * bin_ns;
+        for (std::size_t bin = 0; bin < bins; ++bin) {
+            if (!chunk.test(bin)) {
+                continue;
+            }
+            const std::int64_t at_ns = begin_ns + static_cast<std::int64_t>(bin) * bin_ns;
+            const bool goes_on = !found.empty() && found.back().thread == place.first &&
+                                 found.back().end_ns == at_ns;
+            if (!goes_on) {
+                TraceEvent& event = found.emplace_back();
+                event.kind = TraceEventKind::operation;
+                event.thread = place.first;
+                event.begin_ns = at_ns;
+            }
+            found.back().end_ns = at_ns + bin_ns;
+        }
+    }
+    return found;
+}
+
 ProfilerTrace TraceBuilder::take() {
+    for (TraceEvent& event : host_.events()) {
+        event.name = interned("host::operations");
+        event.order = order_++;
+        kept_.hold(event_bytes);
+        trace_.events.push_back(event);
+    }
     std::ranges::sort(trace_.events, {}, [](const TraceEvent& event) {
         return std::tuple(event.begin_ns, -event.end_ns, event.order);
     });
@@ -55,11 +104,18 @@ void TraceBuilder::add(TraceEventKind kind, RawEvent& raw, std::int64_t place) {
     event.thread = thread_number(raw.process, on_stream ? raw.stream : raw.thread);
     if (is_on_device(kind) && !trace_.has_device) {
         trace_.has_device = true;
-        kept_.release(event_bytes * std::erase_if(trace_.events, [](const TraceEvent& other) {
-                          return other.kind == TraceEventKind::operation;
-                      }));
+        const auto is_operation = [](const TraceEvent& other) {
+            return other.kind == TraceEventKind::operation;
+        };
+        for (const TraceEvent& other : trace_.events) {
+            if (is_operation(other)) {
+                note_host(other);
+            }
+        }
+        kept_.release(event_bytes * std::erase_if(trace_.events, is_operation));
     }
     if (trace_.has_device && kind == TraceEventKind::operation) {
+        note_host(event);
         return;
     }
     if (raw.has_call) {
@@ -71,6 +127,12 @@ void TraceBuilder::add(TraceEventKind kind, RawEvent& raw, std::int64_t place) {
     kept_.hold(event_bytes);
     event.order = order_++;
     trace_.events.push_back(event);
+}
+
+void TraceBuilder::note_host(const TraceEvent& operation) {
+    if (is_library_call(trace_.name_of(operation))) {
+        host_.add(operation);
+    }
 }
 
 // Keeps the last of the names with the same External id.

@@ -1,6 +1,7 @@
 // A trace put together of events as a profiler's file has them, in any order and of any number.
 #pragma once
 
+#include <bitset>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -52,9 +53,29 @@ struct RawEvent {
     bool names_work = false;  // work of the device with its External id is called like it
 };
 
+// When the threads of a host were in operations, to a tenth of a millisecond: of a trace with
+// millions of operations, what they launched is kept, and this.
+class HostWork {
+  public:
+    explicit HostWork(KeptBytes& kept) : kept_(kept) {}
+
+    void add(const TraceEvent& operation);
+    // One event for each time without a pause.
+    [[nodiscard]] std::vector<TraceEvent> events() const;
+
+  private:
+    static constexpr std::int64_t bin_ns = 100'000;
+    static constexpr std::size_t bins = 4096;
+
+    KeptBytes& kept_;
+    std::map<std::pair<std::int32_t, std::int64_t>, std::bitset<bins>> chunks_;  // by thread, time
+};
+
 class TraceBuilder {
   public:
-    TraceBuilder(std::string file, KeptBytes& kept) : kept_(kept) { trace_.file = std::move(file); }
+    TraceBuilder(std::string file, KeptBytes& kept) : kept_(kept), host_(kept) {
+        trace_.file = std::move(file);
+    }
 
     [[nodiscard]] TraceHead& head() { return trace_; }
 
@@ -66,6 +87,7 @@ class TraceBuilder {
     [[nodiscard]] ProfilerTrace take();
 
   private:
+    void note_host(const TraceEvent& operation);
     void keep_last_names();
     void check_times(const TraceEvent& event, std::int64_t place);
     std::int32_t interned(std::string_view name);
@@ -73,6 +95,7 @@ class TraceBuilder {
 
     ProfilerTrace trace_;
     KeptBytes& kept_;
+    HostWork host_;           // where anything ran on a device
     std::int32_t order_ = 0;  // of the next event that is kept
     std::unordered_map<std::string_view, std::int32_t> name_numbers_;  // of trace_.names
     std::map<std::string, std::int32_t> threads_;                      // process and thread

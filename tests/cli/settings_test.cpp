@@ -245,10 +245,10 @@ TEST_CASE("settings that shard are compared with the best sharding; a missing ca
     const std::string llama =
         std::string(" ") + BUCKETWISE_SCENARIO_DIR + "/llama7b_fsdp_64xh100.json";
     const auto step_ms = [&](const char* file) {
-        return nlohmann::json::parse(asked("settings check '" + folder.file(file) + "'" + llama +
-                                               " --json -",
-                                           "2>/dev/null")
-                                         .output)["checked"]["step_ms"]
+        return nlohmann::json::parse(
+                   asked("settings check '" + folder.file(file) + "'" + llama + " --json -",
+                         "2>/dev/null")
+                       .output)["checked"]["step_ms"]
             .get<double>();
     };
     const double longer = step_ms("again.json") / step_ms("fsdp.json");

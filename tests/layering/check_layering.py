@@ -67,6 +67,7 @@ ROOMS = {
     "import/nsys": "sim import",
     "import/run": "sim calibrate/link import",
     "import/replay": "sim import",
+    "import/diagnosis": "sim import",
     "import/collectives": "sim import",
     "import/flight_recorder": "sim import",
     "import/chakra": "sim import",

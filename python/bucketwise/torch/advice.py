@@ -1,4 +1,4 @@
-"""Finds the best bucket cap of a DistributedDataParallel while it trains."""
+"""Finds the best bucket cap of a DistributedDataParallel, or the best groups under fully_shard, while it trains."""
 
 import json
 import os
@@ -9,6 +9,7 @@ import threading
 from bucketwise._program import program as installed_program
 from bucketwise.torch.all_reduce import AllReduceTiming
 from bucketwise.torch.capture_pytorch import DISTURBED, capture
+from bucketwise.torch.collectives import ShardedTiming
 from bucketwise.torch.watch import is_first, ranks, replace_file, say, write_json
 
 FORMAT = 1
@@ -46,9 +47,11 @@ class Advice:
         self.folder, self.link, self.program, self.options = os.fspath(folder), link, program, list(options)
         self.result = self._thread = self._capture = None
         try:
-            self._timing = AllReduceTiming() if link is True and ranks() > 1 else None
+            model = getattr(model, "_orig_mod", model)  # torch.compile wraps the model
+            kind = ShardedTiming if hasattr(model, "_get_fsdp_state") else AllReduceTiming
+            self._timing = kind() if link is True and ranks() > 1 else None
             self._capture = capture(
-                getattr(model, "_orig_mod", model),  # torch.compile wraps the model
+                model,
                 os.path.join(self.folder, "captured.json"),
                 steps,
                 warmup,
@@ -69,6 +72,11 @@ class Advice:
             say(f"nothing is advised: training ended after {done} of {wanted} backward passes, and some between")
         self.wait()
         return False
+
+    @property
+    def exposed_ms(self):
+        """Communication of the running step that no computing hides; None until there is a result."""
+        return None if self.result is None else self.result["exposed_ms"]
 
     def wait(self, timeout_s=None):
         """Waits until the verdict is printed. Returns `result`."""
@@ -103,7 +111,7 @@ class Advice:
         settings = {name: {key: setting[key] for key in ("typed", "bucket_bytes") if key in setting}
                     for name, setting in prediction.get("settings", {}).items()}
         result = {"format": FORMAT, "best": prediction["best"], "current": ours, "verdict": prediction.get("verdict"),
-                  "settings": settings}
+                  "settings": settings, "exposed_ms": ours["exposed_communication_ms"]}
         if self._timing is not None:
             result["added_ms"] = round(1e3 * self._timing.added_s, 3)
         if measured is not None:
@@ -138,13 +146,13 @@ class Advice:
         if timing is None or timing.by_rank is None:
             write_json(self._file("scenario.json"), scenario)
             if timing is not None and timing.problem is not None:
-                return [f"bucketwise: all-reduces were not timed: {timing.problem}"]
+                return [f"bucketwise: collectives were not timed: {timing.problem}"]
             return []
-        replace_file(self._file("all_reduces.jsonl"), "".join(json.dumps(record) + "\n" for record in timing.records()))
+        replace_file(self._file(timing.file), "".join(json.dumps(record) + "\n" for record in timing.records()))
         copied = scenario["cluster"]["link"].get("copy_gb_per_s")
         is_disturbed = DISTURBED in scenario.get("caveats", []) and not scenario["sync"].get("compiled")
         undo = ["--captured", self._file("captured.json"), "--scenario-output", self._file("scenario.json")]
-        run_program(program, "calibrate", self._file("all_reduces.jsonl"), "-o", self._file("link.json"),
+        run_program(program, "calibrate", self._file(timing.file), "-o", self._file("link.json"),
                     *(undo if is_disturbed else []))
         link = self._read("link.json")
         if copied is not None:
@@ -157,9 +165,7 @@ class Advice:
                 del scenario["caveats"]
         scenario["cluster"]["link"] = link
         write_json(self._file("scenario.json"), scenario)
-        beside = "and beside computing, " if timing.beside else ""
-        return [f"bucketwise: all-reduces of {len(timing.times)} sizes timed on {ranks()} ranks, {beside}"
-                f"in {timing.added_s:.2g} s in all"]
+        return [f"bucketwise: {timing.summary()}"]
 
 
 def replay_lines(result):

@@ -19,7 +19,7 @@ import torch.distributed as dist
 KIB, MIB = 1 << 10, 1 << 20
 SIZES = [4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB] + [MIB << shift for shift in range(9)]
 # After the first five synchronising steps, every other one times all-reduces (a)lone or (b)eside forward.
-WARMUP, EVERY, SCHEDULE = 5, 2, "aa" + 3 * "bbbba" + "bb"
+WARMUP, EVERY = 5, 2
 # In total less than two seconds: at most three all-reduces of each size in the first round, whose sizes at least
 # double; four times SHARE_S; five times BESIDE_S alone, and the slowdown of forward beside them.
 LONGEST_S = 0.05  # a single all-reduce
@@ -37,6 +37,9 @@ _times_done, _signed_up = 0, None
 
 class AllReduceTiming:
     """Work that capture() does between steps. `problem` says why it stopped, if it did; `added_s` is its cost."""
+
+    schedule = "aa" + 3 * "bbbba" + "bb"
+    file = "all_reduces.jsonl"
 
     def __init__(self):
         self.store = self.problem = self.group = self.buffer = self.probe = None
@@ -86,7 +89,7 @@ class AllReduceTiming:
 
     @property
     def is_done(self):
-        return self.problem is not None or self.done == len(SCHEDULE) + 1
+        return self.problem is not None or self.done == len(self.schedule) + 1
 
     # -- called by the capture --
 
@@ -100,7 +103,7 @@ class AllReduceTiming:
         try:
             if self.group is None and not self._set_up(capture):
                 return False
-            kind = SCHEDULE[self.done] if self.done < len(SCHEDULE) else "exchange"
+            kind = self.schedule[self.done] if self.done < len(self.schedule) else "exchange"
             self.done += 1
             if kind == "exchange":
                 self._exchange(capture)
@@ -132,20 +135,8 @@ class AllReduceTiming:
     def _set_up(self, capture):
         """Returns whether all ranks take part. The answer is the same on each: all signed up before they trained, and
         each has taken part in a step since."""
-        group = capture.ddp.process_group
-        self.clock, self.device = capture.clock, capture.parameters[0][1].device
-        self.on_device = self.clock.on_device
-        self.clock.finish()  # launched steps have now been taken
-        world, signed = dist.get_world_size(), self.store.add(self.key, 0)
-        if dist.get_world_size(group) != world:
-            self.withdraw("the model's process group is not that of all ranks")
-        elif signed != world:
-            self.withdraw(f"{signed} of {world} ranks called it; all have to")
-        elif getattr(getattr(capture.ddp, "_join_config", None), "enable", False):
-            self.withdraw("under join() ranks may have stopped")
-        if self.problem is not None or not self._meet():
+        if not self._all_take_part(capture, capture.ddp.process_group, getattr(capture.ddp, "_join_config", None)):
             return False
-        self.group = group
         gradients = sum(p.numel() * p.element_size() for _, p in capture.parameters)
         largest = 1 << max(gradients - 1, 4 * KIB).bit_length()
         free = [torch.cuda.mem_get_info()[0] // 4 if self.on_device else largest]
@@ -158,6 +149,22 @@ class AllReduceTiming:
         if not self._agreed([float(self.buffer is not None)], dist.ReduceOp.MIN)[0]:
             self.buffer, self.problem = None, f"a rank has no {self.sizes[-1] >> 10} KiB of memory for it"
         return self.problem is None
+
+    def _all_take_part(self, capture, group, join):
+        self.clock, self.device = capture.clock, capture.parameters[0][1].device
+        self.on_device = self.clock.on_device
+        self.clock.finish()  # launched steps have now been taken
+        world, signed = dist.get_world_size(), self.store.add(self.key, 0)
+        if dist.get_world_size(group) != world:
+            self.withdraw("the model's process group is not that of all ranks")
+        elif signed != world:
+            self.withdraw(f"{signed} of {world} ranks called it; all have to")
+        elif getattr(join, "enable", False):
+            self.withdraw("under join() ranks may have stopped")
+        if self.problem is not None or not self._meet():
+            return False
+        self.group = group
+        return True
 
     def _agreed(self, values, operation=None):
         """Reduces each value over all ranks, by default to the largest."""
@@ -254,14 +261,22 @@ class AllReduceTiming:
             computing[rank, i, 0], computing[rank, i, 1] = max(disturbed - (forward - alone), 0.0), disturbed
         summed = self._agreed(computing.flatten().tolist(), dist.ReduceOp.SUM)
         computing = torch.tensor(summed, dtype=torch.float64).view(computing.shape)
-        hosts = [0.0] * ranks
-        hosts[rank] = float(zlib.crc32(platform.node().encode()))
-        self.hosts = len(set(self._agreed(hosts, dist.ReduceOp.SUM)))
+        self.hosts = self._count_hosts()
         self.by_rank = [(self.beside[i].queued, slowest[i], computing[:, i, 0].tolist(), computing[:, i, 1].tolist())
                         for i in range(len(found))]
         self.buffer = None
 
+    def _count_hosts(self):
+        hosts = [0.0] * dist.get_world_size()
+        hosts[dist.get_rank()] = float(zlib.crc32(platform.node().encode()))
+        return len(set(self._agreed(hosts, dist.ReduceOp.SUM)))
+
     # -- what was found --
+
+    def summary(self):
+        beside = "and beside computing, " if self.beside else ""
+        return (f"all-reduces of {len(self.times)} sizes timed on {dist.get_world_size()} ranks, {beside}in "
+                f"{self.added_s:.2g} s in all")
 
     def records(self):
         """For `bucketwise calibrate`, one dictionary a line."""
@@ -340,7 +355,7 @@ def environment(transport, hosts, on_device):
              "command": ["bucketwise.torch"], "cpu": _cpu(), "cores": os.cpu_count() or 1,
              "kernel": f"{platform.system()} {platform.release()}", "compiler": "", "gpu_libraries": "",
              "libraries": f"PyTorch {torch.__version__}", "hosts": hosts, "link_rate": "", "seed": 0,
-             "rounds": SCHEDULE.count("a"), "gradients": [], "forward_operations": [], "backward_operations": [],
+             "rounds": AllReduceTiming.schedule.count("a"), "gradients": [], "forward_operations": [], "backward_operations": [],
              "scenario": None, "scheduling": "default"}
     if on_device:
         found["gpu"] = torch.cuda.get_device_name()

@@ -66,11 +66,9 @@ def capture(model, path, steps=20, warmup=5, meanwhile=None, finished=None):
     capturing lasts until it is_done. finished: called with the capture, on every rank, at its end.
     """
     if hasattr(model, "_get_fsdp_state"):  # under fully_shard
-        if meanwhile is not None or finished is not None:
-            raise ValueError("a model under fully_shard is not advised; capture() and time_collectives() are for it")
         from bucketwise.torch.capture_sharded import ShardedCapture
 
-        return ShardedCapture(model, path, steps, warmup)
+        return ShardedCapture(model, path, steps, warmup, meanwhile, finished)
     return DdpCapture(model, path, steps, warmup, meanwhile, finished)
 
 

@@ -61,8 +61,8 @@ class _Operation:
 
 
 class ShardedCapture(Watch):
-    def __init__(self, model, path, steps, warmup):
-        super().__init__(model, (), path, steps, warmup)
+    def __init__(self, model, path, steps, warmup, meanwhile=None, finished=None):
+        super().__init__(model, (), path, steps, warmup, meanwhile, finished)
         self.names = {module: name for name, module in self.module.named_modules()}
         self.open = None  # the operation that runs
         self.called = []  # modules of groups whose forward has begun
@@ -93,9 +93,13 @@ class ShardedCapture(Watch):
         if not self._is_ready():
             return
         if self._is_new():
-            begin = self.clock.now()
             entered, self.entered = self.entered, None
-            self._begin_pass(ShardedPass(self.number, begin if entered is None else entered, begin, self.groups))
+            is_common = self.module.training and any(group.reduce_grads for group in self.groups)
+            taken = is_common and self.meanwhile is not None and self.meanwhile.begin_pass(self)
+            begin = self.clock.now()
+            one = ShardedPass(self.number, begin if entered is None else entered, begin, self.groups)
+            one.taken = taken
+            self._begin_pass(one)
         self.called = [self.module]
         self._run(self.names[self.module])
 

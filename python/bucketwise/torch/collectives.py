@@ -7,7 +7,8 @@ import os
 import torch
 import torch.distributed as dist
 
-from bucketwise.torch.all_reduce import KIB, MIB, SIZES, environment, message_record, transport_of
+from bucketwise.torch.all_reduce import (KIB, MIB, SHARE_S, SIZES, AllReduceTiming, environment, message_record,
+                                         transport_of)
 from bucketwise.torch.watch import CudaClock, HostClock, replace_file, say
 
 # Each kind has so much time for so many rounds, and a round times every size once more. The first two collectives make
@@ -26,7 +27,7 @@ def time_collectives(path, group=None, *, largest=256 * MIB, device=None):
     largest: bytes; sizes above the largest group are of no use. device: of the tensors, by default the current CUDA
         device under NCCL, else the CPU.
     """
-    timing = _Timing(group, largest, device)
+    timing = _Timing(group, [size for size in SIZES if size <= max(largest, 4 * KIB)], device)
     records = timing.records()
     if dist.get_rank(group) == 0:
         replace_file(path, "".join(json.dumps(record) + "\n" for record in records))
@@ -35,7 +36,7 @@ def time_collectives(path, group=None, *, largest=256 * MIB, device=None):
 
 
 class _Timing:
-    def __init__(self, group, largest, device):
+    def __init__(self, group, sizes, device):
         self.group, self.ranks = group, dist.get_world_size(group)
         self.backend = dist.get_backend(group)
         self.on_device = self.backend == "nccl" if device is None else torch.device(device).type != "cpu"
@@ -43,7 +44,7 @@ class _Timing:
         self.device = device if device is not None else "cuda" if self.on_device else "cpu"
         # Divisible into equal parts.
         unit = 4 * self.ranks
-        self.sizes = [size // unit * unit for size in SIZES if unit <= size <= max(largest, 4 * KIB)]
+        self.sizes = [size // unit * unit for size in sizes if size >= unit]
         self.whole = torch.zeros(self.sizes[-1] // 4, device=self.device)
         self.part = torch.zeros(self.sizes[-1] // unit, device=self.device)
 
@@ -58,16 +59,16 @@ class _Timing:
         found = {}
         for size in self.sizes:
             for _ in range(WARMUP):
-                self._seconds(kind, size)
-            found[size] = [self._seconds(kind, size)]
+                self.seconds(kind, size)
+            found[size] = [self.seconds(kind, size)]
             if sum(times[0] for times in found.values()) * WARMUP > SECONDS:
                 break  # the same on all ranks, as the times are those of the slowest
         rounds = min(ROUNDS, int(SECONDS / sum(times[0] for times in found.values())))
         for _, size in itertools.product(range(rounds), list(found)):
-            found[size].append(self._seconds(kind, size))
+            found[size].append(self.seconds(kind, size))
         return found
 
-    def _seconds(self, kind, size):
+    def seconds(self, kind, size):
         """Seconds of one collective on the slowest rank, all starting at once."""
         # As in FSDP2: the all-gather is in place, the reduce-scatter writes to another tensor.
         whole, part = self.whole[: size // 4], self.part[: size // 4 // self.ranks]
@@ -93,3 +94,66 @@ class _Timing:
         names = [None] * self.ranks
         dist.all_gather_object(names, os.uname().nodename, group=self.group)
         return len(set(names))
+
+
+class ShardedTiming(AllReduceTiming):
+    """Work that capture() does between steps of a model under fully_shard: all-gathers and reduce-scatters of its groups'
+    sizes, and all-reduces of their shards where the model is replicated, on the model's own meshes. Buffers are as large
+    as the largest group, which is more than once in memory in every step, and are freed at the end."""
+
+    schedule = "aaaa"
+    file = "collectives.jsonl"
+    MOST_SIZES, SMALL = 5, 64 * KIB
+
+    def _set_up(self, capture):
+        if not self._all_take_part(capture, dist.group.WORLD, None):
+            return False
+        mesh = capture.groups[0].mesh_info
+        replicas = getattr(mesh, "replicate_mesh_size", 1)
+        if mesh.shard_mesh_size * replicas != dist.get_world_size():
+            self.problem = "the model's mesh is not that of all ranks"
+            return False
+        sizes = self._sizes(capture)
+        self.timings = [(_Timing(mesh.shard_process_group, sizes, self.device), KINDS[:2])]
+        if replicas > 1:
+            parts = [size // mesh.shard_mesh_size for size in sizes]
+            self.timings.append((_Timing(mesh.replicate_process_group, parts, self.device), KINDS[2:]))
+        return True
+
+    def _sizes(self, capture):
+        """Bytes of the groups as they are gathered, the largest among them, and a small one for the latency."""
+        found = sorted({sum(p._orig_size.numel() * (p.param_dtype or p.orig_dtype).itemsize for p in group.fsdp_params)
+                        for group in capture.groups})
+        step = -(-len(found) // self.MOST_SIZES)
+        return sorted({min(self.SMALL, found[0]), *found[::-1][::step]})
+
+    def _time_alone(self, capture):
+        for timing, kinds in self.timings:
+            for kind in kinds:
+                for size in timing.sizes:
+                    self._time(timing, kind, size)
+
+    def _time(self, timing, kind, size):
+        times = self.times.setdefault((kind, size), [])
+        if not times:
+            timing.seconds(kind, size)  # makes connections
+        share = SHARE_S / sum(len(kinds) * len(each.sizes) for each, kinds in self.timings)
+        count = max(1, min(10, int(share / min(times)))) if times else 1
+        times += [timing.seconds(kind, size) for _ in range(count)]
+
+    def _exchange(self, capture):
+        # Ranks of other meshes take part in what all agree on.
+        self.found = [(kind, size, timing.ranks, [1e6 * each for each in self.times[kind, size]])
+                      for timing, kinds in self.timings for kind in kinds for size in timing.sizes]
+        self.timings, self.by_rank, self.hosts = [], [], self._count_hosts()
+
+    def records(self):
+        backend = dist.get_backend(self.group)
+        lines = [environment(transport_of(backend, self.found[0][2], self.on_device), self.hosts, self.on_device)]
+        return lines + [message_record(kind, transport_of(backend, of, self.on_device), size, times)
+                        for kind, size, of, times in self.found]
+
+    def summary(self):
+        kinds = {"allgather": "all-gathers", "reducescatter": "reduce-scatters", "allreduce": "all-reduces"}
+        named = " and ".join(kinds[kind] for kind in dict.fromkeys(kind for kind, *_ in self.found))
+        return f"{named} of the model's sizes timed on {dist.get_world_size()} ranks, in {self.added_s:.2g} s in all"

@@ -64,6 +64,8 @@ struct TraceShape {
     bool checkpointing = false;        // a wrapped module runs forward again in backward
     bool batched_copies = false;       // a bucket is copied and divided at once, and copied back
     bool coalesced = false;            // gradients' all-reduces are of several tensors at once
+    double idle_us = 0;                // before forward's second kernel the host does nothing
+    bool loads_data = false;           // but to wait for DataLoader
     double others_us = 0;              // in forward the host waits for an all-to-all
     double stall_us = 0;               // in forward the device does, for one that takes so long
     // In forward, after its first kernel, three kernels as long on a stream of their own. The first
@@ -206,6 +208,7 @@ class SyntheticTrace {
             transfer("recv");
             copy_input();
             for (std::int64_t i = 0; i < shape_.forward_kernels; ++i) {
+                be_idle(i);
                 launch(shape_.fp8 ? "sm90_xmma_gemm_e4m3e4m3_kernel" : "forward_kernel",
                        shape_.kernel_us);
                 if (shape_.tensor_parallel && shape_.layer_us > 0) {
@@ -251,6 +254,14 @@ class SyntheticTrace {
                 begin, host_ - begin);
         }
         step_us_ = host_ - begin;
+    }
+
+    void be_idle(std::int64_t kernel) {
+        if (kernel == 1 && shape_.loads_data) {
+            add("user_annotation", "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__",
+                1, main_thread, host_, shape_.idle_us);
+        }
+        host_ += kernel == 1 ? shape_.idle_us : 0;
     }
 
     // All that was launched before is done by then.

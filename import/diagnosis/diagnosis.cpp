@@ -1,0 +1,180 @@
+#include "import/diagnosis/diagnosis.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "import/diagnosis/evidence.h"
+#include "import/diagnosis/mended_step.h"
+#include "import/replay/replay.h"
+#include "import/replay/trace_advice.h"
+
+namespace bucketwise {
+namespace {
+
+double share(Duration part, Duration whole) {
+    return whole > Duration{0}
+               ? static_cast<double>(part.count()) / static_cast<double>(whole.count())
+               : 0.0;
+}
+
+// How far apart half of the steps are.
+Duration spread_of(const Steps& steps) {
+    std::vector<Duration> lengths;
+    for (const TracedStep* const step : steps) {
+        lengths.push_back(step->length);
+    }
+    std::ranges::sort(lengths);
+    constexpr std::size_t quarters = 4;
+    return lengths[lengths.size() * 3 / quarters] - lengths[lengths.size() / quarters];
+}
+
+// What costs less cannot be told from what steps differ by.
+Duration noticeable_cost(const StepSummary& traced, Duration spread,
+                         const std::optional<Duration>& sound) {
+    constexpr double least = 0.05;  // of a step
+    const Duration whole = std::min(traced.step, sound.value_or(traced.step));
+    return std::max(Duration{std::llround(least * static_cast<double>(whole.count()))}, spread);
+}
+
+// Mends the causes one after another, each time the one that saves most.
+std::vector<DiagnosedCause> causes_of(MendedSteps& steps, bool same_buckets, Duration noticeable,
+                                      Mended& mended) {
+    // Of causes that explain about as much, the first in TraceCause's order is taken.
+    constexpr double as_much = 0.85;
+    std::vector<TraceCause> left;
+    for (std::size_t i = 0; i < names_of<TraceCause>.size(); ++i) {
+        const auto cause = static_cast<TraceCause>(i);
+        // Other buckets than the traced ones say nothing about their size.
+        if (steps.may_be(cause) && (same_buckets || cause != TraceCause::small_buckets)) {
+            left.push_back(cause);
+        }
+    }
+    std::vector<DiagnosedCause> causes;
+    Duration step = steps.length({});
+    while (!left.empty()) {
+        std::vector<Duration> lengths;
+        for (const TraceCause cause : left) {
+            Mended more = mended;
+            more.insert(cause);
+            lengths.push_back(steps.length(more));
+        }
+        const Duration most = step - *std::ranges::min_element(lengths);
+        if (most < noticeable) {
+            break;
+        }
+        std::size_t chosen = 0;
+        while (share(step - lengths[chosen], most) < as_much) {
+            ++chosen;
+        }
+        const TraceCause kind = left[chosen];
+        const Duration costs = std::min(step - lengths[chosen], steps.most_costs(kind));
+        causes.push_back({.kind = kind, .costs = costs, .without = step - costs});
+        describe(steps, mended, causes.back());
+        mended.insert(kind);
+        step = lengths[chosen];
+        left.erase(left.begin() + static_cast<std::ptrdiff_t>(chosen));
+    }
+    return causes;
+}
+
+// What the replay leaves unexplained, where the trace shows why: collectives that run alone, or
+// waits for ranks of which there is no trace.
+void add_what_is_left(const Replay& replayed, const TraceImport& imported, Duration noticeable,
+                      std::vector<DiagnosedCause>& causes) {
+    // More than a replay is usually off by.
+    constexpr double beyond_replays = 0.1;
+    const Duration left = replayed.traced.step - replayed.step;
+    if (left < noticeable || share(left, replayed.traced.step) < beyond_replays ||
+        !(replayed.same_buckets || replayed.collectives.empty())) {
+        return;
+    }
+    const Overlapped overlapped = overlap_of(imported, replayed);
+    const Duration beyond =
+        replayed.traced.account.communicating - replayed.simulated.account.communicating;
+    if (beyond < noticeable) {
+        return;
+    }
+    constexpr double hardly_any = 0.15;
+    constexpr double much_more = 0.3;
+    const bool alone =
+        overlapped.traced < hardly_any && overlapped.simulated - overlapped.traced > much_more;
+    if (!alone && std::ssize(imported.run->ranks) >= imported.ranks) {
+        return;  // all ranks were traced: the one that they wait for is replayed
+    }
+    DiagnosedCause cause{.kind = alone ? TraceCause::no_overlap : TraceCause::late_rank,
+                         .costs = std::min(beyond, left),
+                         .without = replayed.step};
+    describe_rest(overlapped, imported, cause);
+    causes.insert(std::ranges::upper_bound(causes, cause.costs, std::ranges::greater{},
+                                           &DiagnosedCause::costs),
+                  std::move(cause));
+}
+
+// The errors of the replay and of the steps, of which nothing tells the sign.
+void set_range(const Replay& replayed, const Steps& steps, Diagnosis& diagnosis) {
+    constexpr double least = 0.01;
+    constexpr double normal_95 = 1.96;
+    const StepSummary& traced = replayed.traced;
+    // Half of normal values lie within 1.35 standard deviations.
+    constexpr double quartiles_apart = 1.35;
+    const double spread = share(spread_of(steps), traced.step) / quartiles_apart /
+                          std::sqrt(static_cast<double>(steps.size()));
+    const double error = std::hypot(least, normal_95 * spread, replayed.error());
+    const auto whole = static_cast<double>(diagnosis.expected.count());
+    diagnosis.least = Duration{std::llround(whole * std::max(1 - error, 0.0))};
+    diagnosis.most = Duration{std::llround(whole * (1 + error))};
+}
+
+}  // namespace
+
+Duration Diagnosis::unexplained() const {
+    Duration left = traced - expected;
+    for (const DiagnosedCause& cause : causes) {
+        left -= cause.costs;
+    }
+    return left;
+}
+
+double Diagnosis::longer() const {
+    return share(traced - expected, expected);
+}
+
+Diagnosed diagnose(const std::vector<TracedRank>& ranks, const TraceImportRequest& request,
+                   const Sound& sound) {
+    MendedSteps steps(ranks, request, sound);
+    const MendedSteps::Run& traced = steps.run({});
+    const Replay replayed = replay(traced.imported, traced.scenario);
+    Diagnosed result;
+    Diagnosis& diagnosis = result.diagnosis;
+    diagnosis.traced = replayed.traced.step;
+    diagnosis.replayed = replayed.step;
+    diagnosis.compared = sound.expected || sound.link;
+    diagnosis.binds = binds_text(traced.imported, replayed);
+    diagnosis.noticeable = noticeable_cost(
+        replayed.traced, spread_of(traced.imported.run->alike()), steps.sound_length());
+    Mended mended;
+    const auto poor = replay_caveat(replayed.step, replayed.traced.step, "the trace");
+    add_what_is_left(replayed, traced.imported, diagnosis.noticeable, diagnosis.causes);
+    // What the replay misses for a reason that is known withholds nothing.
+    if (poor && poor->withholds && diagnosis.causes.empty()) {
+        diagnosis.withheld = poor->text;
+    } else {
+        std::vector<DiagnosedCause> causes = causes_of(
+            steps, replayed.same_buckets, diagnosis.noticeable, mended);
+        causes.insert(causes.end(), diagnosis.causes.begin(), diagnosis.causes.end());
+        std::ranges::stable_sort(causes, std::ranges::greater{}, &DiagnosedCause::costs);
+        diagnosis.causes = std::move(causes);
+    }
+    diagnosis.expected = steps.sound_length().value_or(steps.length(mended));
+    set_range(replayed, traced.imported.run->alike(), diagnosis);
+    result.mended = steps.step(mended);
+    result.scenario = traced.scenario;
+    result.traced = traced_process(traced.imported);
+    return result;
+}
+
+}  // namespace bucketwise

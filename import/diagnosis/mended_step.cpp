@@ -1,0 +1,320 @@
+#include "import/diagnosis/mended_step.h"
+
+#include <algorithm>
+#include <cmath>
+#include <tuple>
+
+#include "import/replay/scenario_document.h"
+#include "import/replay/step_document.h"
+#include "import/replay/trace_link.h"
+#include "sim/base/error.h"
+#include "sim/base/transformed.h"
+#include "sim/link/collective.h"
+#include "sim/predict/prediction.h"
+#include "sim/sharding/sharded_input.h"
+
+namespace bucketwise {
+namespace {
+
+SimulatedStep simulated(const Scenario& scenario) {
+    return {scenario.sharding ? sharded_input(scenario).step : step_input(scenario), scenario.sync,
+            scenario.sharding};
+}
+
+Duration length_of(const SimulatedStep& step) {
+    if (step.sharding) {
+        const ShardedInput input{step.input, *step.sharding};
+        return sharded_simulation(input, sharded_program(input)).ranks.front().step();
+    }
+    return Evaluator(step.input, step.sync).step(step.sync.bucket_cap);
+}
+
+template <typename Input, typename Visit>
+void for_each_pass(Input& input, const Visit& visit) {
+    visit(input.workload.forward);
+    visit(input.workload.backward);
+    visit(input.step.optimizer_operations);
+}
+
+// Work of other streams, or a wait for it.
+bool is_others(const TimedOperation& operation) {
+    return operation.order.is_beside() || operation.name.ends_with(stall_name);
+}
+
+Duration late_in(const StepInput& input) {
+    Duration sum{0};
+    for_each_pass(input, [&](const std::vector<TimedOperation>& pass) {
+        for (const TimedOperation& operation : pass) {
+            sum += operation.name.ends_with(late_name) ? operation.device : Duration{0};
+        }
+    });
+    return sum;
+}
+
+double ratio(Duration part, Duration whole) {
+    return static_cast<double>(part.count()) / static_cast<double>(whole.count());
+}
+
+double time_on(const LinkParameters& link, const std::vector<TypicalCollective>& collectives,
+               const StepInput& input) {
+    double sum_us = 0;
+    for (const TypicalCollective& one : collectives) {
+        sum_us += to_us(collective_time(one.kind, one.bytes, input.group, link));
+    }
+    return sum_us > 0 ? sum_us : 1;
+}
+
+// Operations that compute.
+template <typename List>
+auto computing(List& operations) {
+    std::vector<decltype(operations.data())> found;
+    for (auto& operation : operations) {
+        if (!is_wait(operation) && !operation.order.is_beside()) {
+            found.push_back(&operation);
+        }
+    }
+    return found;
+}
+
+Duration total(const std::vector<const TimedOperation*>& operations,
+               Duration TimedOperation::*part) {
+    Duration sum{0};
+    for (const TimedOperation* const operation : operations) {
+        sum += operation->*part;
+    }
+    return sum;
+}
+
+// Gives operations the times of sound ones, one by one where they are the same, else as one factor
+// for all. `busy_ones` are the operations without idle times, which stay.
+void take_times(const std::vector<TimedOperation>& sound_ones,
+                const std::vector<TimedOperation>& busy_ones, Duration TimedOperation::*part,
+                std::vector<TimedOperation>& operations) {
+    const std::vector<const TimedOperation*> sound = computing(sound_ones);
+    const std::vector<const TimedOperation*> busy = computing(busy_ones);
+    const std::vector<TimedOperation*> own = computing(operations);
+    const auto name = [](const TimedOperation* operation) -> const std::string& {
+        return operation->name;
+    };
+    const bool one_by_one = std::ranges::equal(sound, own, {}, name, name);
+    const Duration all = total(busy, part);
+    const double factor = all > Duration{0} ? ratio(total(sound, part), all) : 1.0;
+    for (std::size_t i = 0; i < own.size(); ++i) {
+        const Duration now = busy.size() == own.size() ? busy[i]->*part : own[i]->*part;
+        const Duration then = one_by_one ? sound[i]->*part : scaled(now, factor);
+        own[i]->*part = std::max(own[i]->*part + then - now, Duration{0});
+    }
+}
+
+// The rank that is punctual by as much as half of them.
+std::optional<std::size_t> punctual_rank(const TracedRun& run) {
+    if (run.ranks.size() < 2) {
+        return std::nullopt;
+    }
+    const auto waited = [&](std::size_t rank) { return time_in_collectives(run.steps[rank]); };
+    std::vector<std::size_t> order(run.ranks.size());
+    for (std::size_t i = 0; i < order.size(); ++i) {
+        order[i] = i;
+    }
+    std::ranges::stable_sort(order, {}, waited);
+    return order[order.size() / 2];
+}
+
+}  // namespace
+
+bool is_wait(const TimedOperation& operation) {
+    return operation.name.ends_with(stall_name) || operation.name.ends_with(late_name);
+}
+
+MendedSteps::MendedSteps(const std::vector<TracedRank>& ranks, const TraceImportRequest& request,
+                         const Sound& sound)
+    : ranks_(ranks), request_(request), reference_(sound) {
+    if (sound.expected) {
+        sound_ = simulated(*sound.expected);
+        if (sound.link) {
+            sound_->input.link = *sound.link;
+        }
+    }
+    punctual_ = punctual_rank(*run({}).imported.run);
+}
+
+const MendedSteps::Run& MendedSteps::run(const Mended& mended) {
+    const bool punctual = mended.contains(TraceCause::late_rank) && punctual_;
+    const bool busy = mended.contains(TraceCause::late_host);
+    const auto [found, is_new] = runs_.try_emplace({punctual, busy});
+    if (is_new) {
+        TraceImportRequest request = request_;
+        request.primary = punctual ? punctual_ : std::nullopt;
+        request.without_idle = busy;
+        Run& run = found->second;
+        run.imported = import_trace(ranks_, std::move(request));
+        run.scenario = connect(run.imported, std::nullopt, {});
+        run.input = simulated(run.scenario).input;
+    }
+    return found->second;
+}
+
+bool MendedSteps::may_be(TraceCause cause) {
+    const Run& traced = run({});
+    const SimulatedStep step{traced.input, traced.scenario.sync, traced.scenario.sharding};
+    const std::optional<SimulatedStep>& sound = sound_;
+    const auto any = [&](const auto& holds) {
+        bool found = false;
+        for_each_pass(step.input, [&](const std::vector<TimedOperation>& pass) {
+            found = found || std::ranges::any_of(pass, holds);
+        });
+        return found;
+    };
+    const bool ddp = !step.sharding && is_ddp(step.sync.strategy);
+    const bool has_device = !step.input.workload.host_is_device;
+    const bool same_kind = sound && sound->sharding.has_value() == step.sharding.has_value();
+    switch (cause) {
+        case TraceCause::unused_parameters:
+            return ddp && step.sync.find_unused_parameters && !step.sync.static_graph &&
+                   !(same_kind && sound->sync.find_unused_parameters);
+        case TraceCause::small_buckets:
+            return step.input.group.ranks > 1 &&
+                   (ddp ? std::tie(step.sync.bucket_cap, step.sync.bucket_cap_list) !=
+                              std::tie(sound_sync().bucket_cap, sound_sync().bucket_cap_list)
+                        : same_kind && step.sharding);
+        case TraceCause::copies:
+            return ddp && !step.sync.views && (!same_kind || sound->sync.views);
+        case TraceCause::no_prefetch:
+            return step.sharding &&
+                   (same_kind
+                        ? sound->sharding->forward_prefetch > step.sharding->forward_prefetch ||
+                              sound->sharding->backward_prefetch > step.sharding->backward_prefetch
+                        : step.sharding->backward_prefetch == 0);
+        case TraceCause::late_rank:
+            return punctual_ || any([](const TimedOperation& operation) {
+                       return operation.name.ends_with(late_name);
+                   });
+        case TraceCause::late_host:
+            return std::ranges::any_of(traced.imported.run->alike(), [](const TracedStep* one) {
+                return !one->gaps.empty();
+            });
+        case TraceCause::host_waits:
+            return has_device &&
+                   any([](const TimedOperation& operation) { return operation.host_waits; });
+        case TraceCause::other_streams:
+            return any(is_others);
+        case TraceCause::slow_link:
+            return step.input.group.ranks > 1 && (reference_.link || sound);
+        case TraceCause::slow_launching:
+            return sound && has_device && !sound->input.workload.host_is_device;
+        case TraceCause::slow_computing:
+            return sound.has_value();
+        case TraceCause::no_overlap:
+            break;  // told from what the replay leaves unexplained
+    }
+    return false;
+}
+
+const SyncRequest& MendedSteps::sound_sync() const {
+    static const SyncRequest usual;
+    return sound_ && !sound_->sharding ? sound_->sync : usual;
+}
+
+void MendedSteps::mend_computing(const Mended& mended, Duration TimedOperation::*part,
+                                 StepInput& input) {
+    Mended without_idle = mended;
+    without_idle.insert(TraceCause::late_host);
+    const StepInput& busy = run(without_idle).input;
+    const StepInput& sound = sound_->input;
+    take_times(sound.workload.forward, busy.workload.forward, part, input.workload.forward);
+    take_times(sound.workload.backward, busy.workload.backward, part, input.workload.backward);
+    if (part == &TimedOperation::device) {
+        input.step.optimizer = std::max(
+            input.step.optimizer + sound.step.optimizer - busy.step.optimizer, Duration{0});
+    } else {
+        input.step.optimizer_launch =
+            std::max(input.step.optimizer_launch + sound.step.optimizer_launch -
+                         busy.step.optimizer_launch,
+                     Duration{0});
+    }
+}
+
+Duration MendedSteps::most_costs(TraceCause cause) {
+    if (cause != TraceCause::late_rank || !punctual_) {
+        return Duration::max();
+    }
+    // The others wait for a late rank in collectives.
+    const TracedRun& traced = *run({}).imported.run;
+    return std::max(time_in_collectives(traced.steps[*punctual_]) -
+                        time_in_collectives(traced.alike()),
+                    Duration{0});
+}
+
+void MendedSteps::mend_settings(const Mended& mended, SimulatedStep& step) {
+    const auto is_mended = [&](TraceCause cause) { return mended.contains(cause); };
+    if (is_mended(TraceCause::unused_parameters)) {
+        step.sync.find_unused_parameters = false;
+    }
+    if (is_mended(TraceCause::copies)) {
+        step.sync.views = true;
+    }
+    if (is_mended(TraceCause::small_buckets) && step.sharding) {
+        step.sharding->groups = sound_->sharding->groups;
+        step.sharding->layers_per_group = sound_->sharding->layers_per_group;
+    } else if (is_mended(TraceCause::small_buckets)) {
+        step.sync.bucket_cap = sound_sync().bucket_cap;
+        step.sync.bucket_cap_list = sound_sync().bucket_cap_list;
+        step.sync.first_bucket = sound_sync().first_bucket;
+    }
+    if (is_mended(TraceCause::no_prefetch)) {
+        const bool told = sound_ && sound_->sharding;
+        step.sharding->forward_prefetch =
+            told ? sound_->sharding->forward_prefetch : step.sharding->forward_prefetch;
+        step.sharding->backward_prefetch = told ? sound_->sharding->backward_prefetch : 1;
+    }
+}
+
+SimulatedStep MendedSteps::step(const Mended& mended) {
+    const auto is_mended = [&](TraceCause cause) { return mended.contains(cause); };
+    const Run& of = run(mended);
+    SimulatedStep step{of.input, of.scenario.sync, of.scenario.sharding};
+    mend_settings(mended, step);
+    // Where each collective blocks the host, all wait for each other a little; the late rank least.
+    const Duration late = late_in(step.input);
+    const Duration usual = !punctual_ ? sound_ ? late_in(sound_->input) : Duration{0}
+                                      : late_in(run({}).input);
+    double kept = is_mended(TraceCause::late_rank) && late > usual ? ratio(usual, late) : 1;
+    if (is_mended(TraceCause::slow_link)) {
+        // Waits that a fitted link leaves over are as long as the link is slow.
+        const std::vector<TypicalCollective>& all = of.imported.collectives();
+        const double faster = time_on(sound_link(), all, of.input) / time_on(of.input.link, all, of.input);
+        kept *= std::min(faster, 1.0);
+    }
+    for_each_pass(step.input, [&](std::vector<TimedOperation>& pass) {
+        for (TimedOperation& operation : pass) {
+            if (operation.name.ends_with(late_name)) {
+                operation.device = scaled(operation.device, kept);
+            }
+            if (is_others(operation) && is_mended(TraceCause::other_streams)) {
+                operation.device = Duration{0};
+            }
+            operation.host_waits =
+                operation.host_waits && !is_mended(TraceCause::host_waits);
+        }
+    });
+    if (is_mended(TraceCause::slow_link)) {
+        step.input.link = sound_link();
+    }
+    if (is_mended(TraceCause::slow_computing)) {
+        mend_computing(mended, &TimedOperation::device, step.input);
+    }
+    if (is_mended(TraceCause::slow_launching)) {
+        mend_computing(mended, &TimedOperation::host, step.input);
+    }
+    return step;
+}
+
+Duration MendedSteps::length(const Mended& mended) {
+    return length_of(step(mended));
+}
+
+std::optional<Duration> MendedSteps::sound_length() const {
+    return sound_ ? std::optional(length_of(*sound_)) : std::nullopt;
+}
+
+}  // namespace bucketwise

@@ -1,0 +1,218 @@
+#include "import/diagnosis/diagnosis.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "import/replay/trace_link.h"
+#include "tests/catch.h"
+#include "tests/contains.h"
+#include "tests/import/replay/imported_trace.h"
+
+namespace bucketwise {
+namespace {
+
+using testing::contains;
+
+// Steps of 10 to 20 ms, bound by the device.
+TraceShape sound_shape() {
+    TraceShape shape;
+    shape.steps = 12;
+    shape.gradients = {400'000, 300'000, 500'000, 200'000};
+    shape.host_us = 20;
+    shape.kernel_us = 800;
+    shape.wire_us = 700;
+    return shape;
+}
+
+Scenario scenario_of(TraceShape shape) {
+    TraceImport imported = import_of(std::move(shape));
+    return connect(imported, {}, no_file);
+}
+
+Diagnosis diagnosed(TraceShape shape, const Sound& sound = {}) {
+    return diagnose({traced(std::move(shape))}, {}, sound).diagnosis;
+}
+
+Sound as_sound() {
+    return {.name = "sound", .expected = scenario_of(sound_shape())};
+}
+
+std::vector<TraceCause> kinds_of(const Diagnosis& diagnosis) {
+    std::vector<TraceCause> kinds;
+    for (const DiagnosedCause& cause : diagnosis.causes) {
+        kinds.push_back(cause.kind);
+    }
+    return kinds;
+}
+
+double costs_ms(const Diagnosis& diagnosis, TraceCause kind) {
+    const auto found = std::ranges::find(diagnosis.causes, kind, &DiagnosedCause::kind);
+    return found == diagnosis.causes.end() ? 0 : to_ms(found->costs);
+}
+
+double step_ms(TraceShape shape) {
+    return to_ms(import_of(std::move(shape)).summary.step);
+}
+
+// The only cause, and what it costs, against the steps with it and without it.
+void check_only(TraceCause kind, const TraceShape& shape, const TraceShape& without,
+                const Sound& sound) {
+    const Diagnosis diagnosis = diagnosed(shape, sound);
+    CAPTURE(text_of(diagnosis), name_of(kind));
+    REQUIRE(kinds_of(diagnosis) == std::vector{kind});
+    const double costs = step_ms(shape) - step_ms(without);
+    REQUIRE(costs > 0.5);
+    CHECK(costs_ms(diagnosis, kind) == Approx(costs).epsilon(0.1));
+    CHECK(std::abs(to_ms(diagnosis.unexplained())) < 0.1 * costs);
+    CHECK(to_ms(diagnosis.expected) == Approx(step_ms(without)).epsilon(0.03));
+    CHECK(first_line(diagnosis).starts_with("This step should take "));
+    CHECK_FALSE(diagnosis.causes.front().evidence.empty());
+    CHECK_FALSE(diagnosis.causes.front().change.empty());
+}
+
+}  // namespace
+
+TEST_CASE("a step that is as it should be has no causes, with something to compare it with or not",
+          "[diagnosis]") {
+    for (const Sound& sound : {Sound{}, as_sound()}) {
+        const Diagnosis diagnosis = diagnosed(sound_shape(), sound);
+        CAPTURE(text_of(diagnosis));
+        CHECK(diagnosis.causes.empty());
+        CHECK(first_line(diagnosis).starts_with(
+            sound.expected ? "This step takes what it should: "
+                           : "Nothing that this trace shows by itself is wrong: "));
+        CHECK(diagnosis.least < diagnosis.expected);
+        CHECK(diagnosis.expected < diagnosis.most);
+        CHECK(std::abs(diagnosis.longer()) < 0.02);
+    }
+}
+
+TEST_CASE("a host that does nothing is told, with where and for how long", "[diagnosis]") {
+    TraceShape shape = sound_shape();
+    shape.idle_us = 9000;
+    check_only(TraceCause::late_host, shape, sound_shape(), {});
+    const Diagnosis idle = diagnosed(shape);
+    CHECK(contains(idle.causes.front().evidence, "before cudaLaunchKernel, in forward of "));
+    CHECK(contains(idle.causes.front().evidence, "its host does nothing for 9.0"));
+    shape.loads_data = true;
+    check_only(TraceCause::late_host, shape, sound_shape(), as_sound());
+    const Diagnosis loading = diagnosed(shape);
+    CHECK(loading.causes.front().text == "the host waits for data");
+    CHECK(contains(loading.causes.front().evidence, "before data loading"));
+    // A device that is busy meanwhile hides it.
+    TraceShape hidden = sound_shape();
+    hidden.forward_kernels = 20;
+    hidden.kernel_us = 3000;
+    hidden.idle_us = 1500;
+    CHECK(diagnosed(hidden).causes.empty());
+}
+
+TEST_CASE("a host that waits for the device, and a stream that waits for others, are told",
+          "[diagnosis]") {
+    TraceShape reads = sound_shape();
+    reads.host_us = 120;  // which the device would hide
+    reads.kernel_us = 300;
+    TraceShape without = reads;
+    reads.reads_loss = reads.reads_norm = true;
+    const Diagnosis waiting = diagnosed(reads, {.expected = scenario_of(without)});
+    CAPTURE(text_of(waiting));
+    REQUIRE(kinds_of(waiting) == std::vector{TraceCause::host_waits});
+    CHECK(costs_ms(waiting, TraceCause::host_waits) ==
+          Approx(step_ms(reads) - step_ms(without) - 0.3).epsilon(0.1));  // but for a kernel more
+    TraceShape stalls = sound_shape();
+    stalls.stall_us = 4000;
+    const Diagnosis stalled = diagnosed(stalls);
+    CAPTURE(text_of(stalled));
+    REQUIRE(kinds_of(stalled) == std::vector{TraceCause::other_streams});
+    CHECK(costs_ms(stalled, TraceCause::other_streams) == Approx(4).epsilon(0.1));
+}
+
+TEST_CASE("slow computing and a slow link are told apart, against what is expected",
+          "[diagnosis]") {
+    TraceShape computing = sound_shape();
+    computing.kernel_us *= 1.3;
+    check_only(TraceCause::slow_computing, computing, sound_shape(), as_sound());
+    TraceShape link = sound_shape();
+    link.wire_us *= 6;
+    check_only(TraceCause::slow_link, link, sound_shape(), as_sound());
+    // The link alone tells, too.
+    const Sound of_link{.link = as_sound().expected->link};
+    check_only(TraceCause::slow_link, link, sound_shape(), of_link);
+    CHECK(contains(diagnosed(link, of_link).causes.front().evidence, "on the wire"));
+    // Both: the larger first, and together what is lost.
+    TraceShape both = link;
+    both.kernel_us *= 1.3;
+    const Diagnosis two = diagnosed(both, as_sound());
+    CAPTURE(text_of(two));
+    CHECK(kinds_of(two).size() == 2);
+    CHECK(std::abs(to_ms(two.unexplained())) < 0.5);
+    CHECK(two.causes.front().costs >= two.causes.back().costs);
+}
+
+TEST_CASE("a host that launches slowly is told from a slow device", "[diagnosis]") {
+    TraceShape fast = sound_shape();
+    fast.kernel_us = 30;
+    fast.wire_us = 20;
+    TraceShape slow = fast;
+    slow.host_us = 60;
+    const Sound sound{.expected = scenario_of(fast)};
+    const Diagnosis diagnosis = diagnosed(slow, sound);
+    CAPTURE(text_of(diagnosis));
+    REQUIRE_FALSE(diagnosis.causes.empty());
+    CHECK(diagnosis.causes.front().kind == TraceCause::slow_launching);
+}
+
+TEST_CASE("the rank that the others wait for is told, and where it is late", "[diagnosis]") {
+    TraceShape punctual = sound_shape();
+    TraceShape late = sound_shape();
+    late.rank = 1;
+    late.idle_us = 12'000;
+    late.loads_data = true;
+    const double costs = step_ms(late) - step_ms(punctual);
+    // Both ranks' all-reduces end together, and the first one of the punctual rank waits.
+    std::vector<TracedRank> ranks{traced(punctual, "a.json"), traced(late, "b.json")};
+    for (TracedStep& step : ranks.front().steps) {
+        TracedCollective& first = step.collectives.front();
+        first.end = *first.end + duration_from_us(1e3 * costs);
+        step.length += duration_from_us(1e3 * costs);
+    }
+    const Diagnosis diagnosis = diagnose(ranks, {}, {}).diagnosis;
+    CAPTURE(text_of(diagnosis));
+    REQUIRE_FALSE(diagnosis.causes.empty());
+    CHECK(diagnosis.causes.front().kind == TraceCause::late_rank);
+    CHECK(diagnosis.causes.front().text == "rank 1 is late, and the others wait for it");
+    CHECK(contains(diagnosis.causes.front().evidence, "before data loading"));
+    CHECK(costs_ms(diagnosis, TraceCause::late_rank) ==
+          Approx(costs).epsilon(0.1));
+}
+
+TEST_CASE("copies are a cause where what is expected has none", "[diagnosis]") {
+    TraceShape copies = sound_shape();
+    copies.copies_back = true;
+    copies.copy_us = 250;
+    const Diagnosis diagnosis = diagnosed(copies);
+    CAPTURE(text_of(diagnosis));
+    CHECK(kinds_of(diagnosis) == std::vector{TraceCause::copies});
+    CHECK(diagnosis.causes.front().change == "gradient_as_bucket_view=True");
+    // They are expected where the sound step has them.
+    const Sound same{.expected = scenario_of(copies)};
+    CHECK(diagnosed(copies, same).causes.empty());
+}
+
+TEST_CASE("a diagnosis as JSON adds up", "[diagnosis]") {
+    TraceShape shape = sound_shape();
+    shape.idle_us = 9000;
+    const Diagnosis diagnosis = diagnosed(shape);
+    const Json json = diagnosis_json(diagnosis);
+    double sum = json["expected_step_ms"].get<double>() + json["unexplained_ms"].get<double>();
+    for (const Json& cause : json["causes"]) {
+        sum += cause["costs_ms"].get<double>();
+    }
+    CHECK(sum == Approx(json["step_ms"].get<double>()));
+    CHECK(json["causes"][0]["cause"] == "late_host");
+    CHECK(json["expected_range_ms"][0] < json["expected_range_ms"][1]);
+}
+
+}  // namespace bucketwise
