@@ -25,7 +25,6 @@
 #include "sim/link/link.h"
 #include "sim/report/number_text.h"
 #include "sim/scenario/scenario.h"
-#include "sim/text/passed_on.h"
 
 namespace bucketwise {
 namespace {
@@ -80,7 +79,6 @@ Sound sound_of(const DiagnoseOptions& options) {
         const Json document = read_simulated_document(options.scenario, options.expected);
         sound.expected =
             parse_scenario(document, options.expected, read_text_file, StrategyKinds::all);
-        sound.name = file_name(options.expected);
     }
     if (options.scenario.link) {
         const Json link = *options.scenario.link;
@@ -89,7 +87,29 @@ Sound sound_of(const DiagnoseOptions& options) {
     return sound;
 }
 
+// They change what is expected.
+void refuse_without_effect(const DiagnoseOptions& options) {
+    const ScenarioOptions& scenario = options.scenario;
+    const auto refuse = [&](bool is_typed, const char* option) {
+        if (options.expected.empty() && is_typed) {
+            throw UsageError{
+                fmt::format("diagnose: --{} has no effect without --expected", option)};
+        }
+    };
+    refuse(scenario.device.has_value(), "device");
+    refuse(scenario.batch.has_value(), "batch");
+    refuse(scenario.sequence.has_value(), "sequence");
+    refuse(scenario.dtype.has_value(), "dtype");
+    refuse(scenario.strategy.has_value(), "strategy");
+    refuse(!scenario.set.empty(), "set");
+}
+
 int run_diagnose(const DiagnoseOptions& options) {
+    refuse_without_effect(options);
+    const std::string json = options.json.value_or("");
+    check_one_printed("diagnose", "--html and --trace", options.html, options.trace);
+    check_one_printed("diagnose", "--json and --html", json, options.html);
+    check_one_printed("diagnose", "--json and --trace", json, options.trace);
     const Sound sound = sound_of(options);
     TraceImportRequest request{.ranks = options.scenario.ranks};
     if (!options.model.empty()) {

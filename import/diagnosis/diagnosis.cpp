@@ -164,7 +164,7 @@ Diagnosed diagnose(const std::vector<TracedRank>& ranks, const TraceImportReques
         diagnosis.withheld = poor->text;
     } else {
         std::vector<DiagnosedCause> causes = causes_of(
-            steps, replayed.same_buckets, diagnosis.noticeable, mended);
+            steps, replayed.same_buckets || traced.imported.sharding, diagnosis.noticeable, mended);
         causes.insert(causes.end(), diagnosis.causes.begin(), diagnosis.causes.end());
         std::ranges::stable_sort(causes, std::ranges::greater{}, &DiagnosedCause::costs);
         diagnosis.causes = std::move(causes);

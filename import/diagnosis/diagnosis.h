@@ -69,7 +69,6 @@ struct Diagnosis {
 
 // What the trace is compared with. Without anything, only what a trace shows by itself is found.
 struct Sound {
-    std::string name = {};                    // of the scenario
     std::optional<Scenario> expected = {};   // the same training as it should be
     std::optional<LinkParameters> link = {};  // of the cluster; none: the scenario's
 };

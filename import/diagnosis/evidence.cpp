@@ -59,11 +59,19 @@ std::string rank_name(const TracedRank& rank) {
     return rank.rank ? fmt::format("rank {}", *rank.rank) : file_name(rank.file);
 }
 
-const HostGap* longest_gap(const Steps& steps) {
-    const HostGap* longest = nullptr;
+struct PlacedGap {
+    const TracedStep* step = nullptr;
+    HostGap gap = {};
+};
+
+// Where the host does nothing for longest; without a step: nowhere.
+PlacedGap longest_gap(const Steps& steps) {
+    PlacedGap longest;
     for (const TracedStep* step : steps) {
         for (const HostGap& gap : step->gaps) {
-            longest = longest == nullptr || gap.counted > longest->counted ? &gap : longest;
+            if (gap.counted > longest.gap.counted) {
+                longest = {step, gap};
+            }
         }
     }
     return longest;
@@ -75,22 +83,14 @@ std::string pass_of(const TracedStep& step, const HostGap& gap) {
                                         : "the optimizer or between steps";
 }
 
-// Where the host does nothing for longest, by the step that has it.
-std::string gap_text(const TracedRun& run, std::size_t rank) {
-    const HostGap* const longest = longest_gap(run.steps[rank]);
-    if (longest == nullptr) {
-        return "";
-    }
-    for (const TracedStep* step : run.steps[rank]) {
-        if (!step->gaps.empty() && longest >= step->gaps.data() &&
-            longest < step->gaps.data() + step->gaps.size()) {
-            return fmt::format("its host does nothing for {} before {}, in {} of {}, {} after the "
-                               "step began",
-                               ms_text(longest->counted), longest->before, pass_of(*step, *longest),
-                               step->name, ms_text(longest->at));
-        }
-    }
-    return "";
+std::string gap_text(const Steps& steps) {
+    const auto [step, gap] = longest_gap(steps);
+    return step == nullptr
+               ? ""
+               : fmt::format("its host does nothing for {} before {}, in {} of {}, {} after the "
+                             "step began",
+                             ms_text(gap.counted), gap.before, pass_of(*step, gap), step->name,
+                             ms_text(gap.at));
 }
 
 void describe_late_rank(MendedSteps& steps, DiagnosedCause& cause) {
@@ -109,7 +109,7 @@ void describe_late_rank(MendedSteps& steps, DiagnosedCause& cause) {
                                  ms_text(time_in_collectives(own)),
                                  rank_name(run.ranks[*steps.punctual()]),
                                  ms_text(time_in_collectives(others)));
-    if (const std::string gap = gap_text(run, run.primary); !gap.empty()) {
+    if (const std::string gap = gap_text(own); !gap.empty()) {
         cause.evidence += "; " + gap;
     }
 }
@@ -117,10 +117,9 @@ void describe_late_rank(MendedSteps& steps, DiagnosedCause& cause) {
 void describe_late_host(MendedSteps& steps, const Mended& mended, DiagnosedCause& cause) {
     const TracedRun& run = *steps.run(mended).imported.run;
     const Steps& own = run.steps[run.primary];
-    const HostGap* const longest = longest_gap(own);
-    const bool loads = longest != nullptr && longest->before == "data loading";
+    const bool loads = longest_gap(own).gap.before == "data loading";
     cause.text = loads ? "the host waits for data" : "the host does nothing that the trace shows";
-    cause.evidence = gap_text(run, run.primary);
+    cause.evidence = gap_text(own);
     cause.change = loads ? "more workers of DataLoader, pinned memory, a larger prefetch_factor"
                          : "see what Python does there: a lock, a print, a garbage collection, a "
                            "callback, a sleep (with_stack=True shows it)";
@@ -162,13 +161,6 @@ std::string operations_evidence(const SimulatedStep& traced, const StepInput& so
                             100 * (to_us(change.after) / to_us(change.before) - 1));
     }
     return text;
-}
-
-std::size_t collectives_of(const SimulatedStep& step) {
-    if (step.sharding) {
-        return make_shard_plan({step.input, *step.sharding}).groups.size();
-    }
-    return Evaluator(step.input, step.sync).plan(step.sync.bucket_cap).buckets.size();
 }
 
 void describe_buckets(MendedSteps& steps, const Mended& mended, DiagnosedCause& cause) {

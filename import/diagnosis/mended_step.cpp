@@ -64,6 +64,18 @@ double time_on(const LinkParameters& link, const std::vector<TypicalCollective>&
     return sum_us > 0 ? sum_us : 1;
 }
 
+LinkParameters slowed(LinkParameters link, double factor) {
+    for (Duration* launch : {&link.launch, &link.all_gather.launch, &link.reduce_scatter.launch}) {
+        *launch = scaled(*launch, factor);
+    }
+    for_each_segment(link, [factor](Segment& segment) {
+        segment.latency = scaled(segment.latency, factor);
+        const double rate = static_cast<double>(segment.bandwidth.count) / factor;
+        segment.bandwidth = {std::max<std::int64_t>(std::llround(rate), 1)};
+    });
+    return link;
+}
+
 // Operations that compute.
 template <typename List>
 auto computing(List& operations) {
@@ -126,6 +138,13 @@ bool is_wait(const TimedOperation& operation) {
     return operation.name.ends_with(stall_name) || operation.name.ends_with(late_name);
 }
 
+std::size_t collectives_of(const SimulatedStep& step) {
+    if (step.sharding) {
+        return make_shard_plan({step.input, *step.sharding}).groups.size();
+    }
+    return Evaluator(step.input, step.sync).plan(step.sync.bucket_cap).buckets.size();
+}
+
 MendedSteps::MendedSteps(const std::vector<TracedRank>& ranks, const TraceImportRequest& request,
                          const Sound& sound)
     : ranks_(ranks), request_(request), reference_(sound) {
@@ -173,10 +192,8 @@ bool MendedSteps::may_be(TraceCause cause) {
             return ddp && step.sync.find_unused_parameters && !step.sync.static_graph &&
                    !(same_kind && sound->sync.find_unused_parameters);
         case TraceCause::small_buckets:
-            return step.input.group.ranks > 1 &&
-                   (ddp ? std::tie(step.sync.bucket_cap, step.sync.bucket_cap_list) !=
-                              std::tie(sound_sync().bucket_cap, sound_sync().bucket_cap_list)
-                        : same_kind && step.sharding);
+            return step.input.group.ranks > 1 && (ddp || (same_kind && step.sharding)) &&
+                   collectives_of(step) != collectives_of(this->step({TraceCause::small_buckets}));
         case TraceCause::copies:
             return ddp && !step.sync.views && (!same_kind || sound->sync.views);
         case TraceCause::no_prefetch:
@@ -299,6 +316,13 @@ SimulatedStep MendedSteps::step(const Mended& mended) {
     });
     if (is_mended(TraceCause::slow_link)) {
         step.input.link = sound_link();
+    } else if (is_mended(TraceCause::small_buckets) && sound_) {
+        // The trace does not tell what larger messages take. A link that is a little slower at the
+        // traced sizes is as uncertain there as the expected one.
+        constexpr double as_fast = 1.15;
+        const std::vector<TypicalCollective>& all = of.imported.collectives();
+        const double slower = time_on(of.input.link, all, of.input) / time_on(sound_->input.link, all, of.input);
+        step.input.link = slowed(sound_->input.link, slower > as_fast ? slower : 1.0);
     }
     if (is_mended(TraceCause::slow_computing)) {
         mend_computing(mended, &TimedOperation::device, step.input);

@@ -19,6 +19,9 @@ using Mended = std::set<TraceCause>;
 // Waits that the importer keeps in place: they are no computing.
 bool is_wait(const TimedOperation& operation);
 
+// Its buckets, or groups.
+std::size_t collectives_of(const SimulatedStep& step);
+
 class MendedSteps {
   public:
     // All are used until this ends.

@@ -1,6 +1,8 @@
 #include "import/run/traced_gradients.h"
 
 #include <algorithm>
+#include <chrono>
+#include <numeric>
 #include <map>
 #include <utility>
 
@@ -331,6 +333,29 @@ std::vector<Duration> times_of(const TracedRun& run, std::size_t k, std::size_t 
     return times;
 }
 
+namespace {
+
+// Whether the k-th one begins as another ends, on all ranks: none comes late to it, and what ranks
+// wait for each other then is part of how fast they follow one another.
+bool is_queued(const TracedRun& run, std::size_t k, std::size_t s) {
+    constexpr Duration at_once = std::chrono::microseconds{200};
+    return std::ranges::all_of(run.steps, [&](const Steps& steps) {
+        const std::vector<const TracedCollective*> found = reductions(run, *steps[s]);
+        return k < found.size() && found[k]->begin &&
+               std::ranges::any_of(found, [&](const TracedCollective* other) {
+                   return other->end && *other->end <= *found[k]->begin &&
+                          *found[k]->begin - *other->end <= at_once;
+               });
+    });
+}
+
+Duration mean_of(const std::vector<Duration>& times) {
+    return std::accumulate(times.begin(), times.end(), Duration{0}) /
+           static_cast<std::int64_t>(times.size());
+}
+
+}  // namespace
+
 std::vector<double> wire_estimates(const std::vector<std::vector<Duration>>& times_by_step,
                                    bool all_ranks) {
     std::vector<double> by_step;
@@ -373,7 +398,11 @@ void find_wire_times(const TracedRun& run, std::int64_t ranks,
     for (std::size_t k = 0; k < all_reduces.size(); ++k) {
         std::vector<std::vector<Duration>> by_step;
         for (std::size_t s = 0; s < run.alike().size(); ++s) {
-            by_step.push_back(times_of(run, k, s, all_ranks));
+            std::vector<Duration> times = times_of(run, k, s, all_ranks);
+            if (all_ranks && !times.empty() && is_queued(run, k, s)) {
+                times = {mean_of(times)};
+            }
+            by_step.push_back(std::move(times));
         }
         all_reduces[k].wire_us = wire_estimates(by_step, all_ranks);
     }

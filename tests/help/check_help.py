@@ -184,7 +184,7 @@ def needs_more(example, words):
     starts_ranks = words.split()[0] in ("measure", "validate", "prove") or "torchrun" in example
     measures = words.startswith("bench") and ("--simulate" not in example or "--backend" in example)
     of_model = words == "import flight-recorder" and "--model" in example
-    return starts_ranks or measures or of_model or words in ("import kineto", "import nsys") or ("man -l" in example and not shutil.which("man"))
+    return starts_ranks or measures or of_model or words in ("import kineto", "import nsys", "diagnose") or ("man -l" in example and not shutil.which("man"))
 
 
 def nccl_tests_log(ranks, program=None):

@@ -164,6 +164,50 @@ def train_alone(alone, folder):
         train(alone, STEPS)
 
 
+def check_sharded(folder, rank):
+    """Under fully_shard, with and without blocks that are computed again."""
+    from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
+    from torch.distributed.fsdp import fully_shard
+
+    def sharded(again):
+        torch.manual_seed(5)
+        blocks = [torch.nn.Sequential(torch.nn.Linear(WIDTH, 2 * WIDTH), torch.nn.ReLU(),
+                                      torch.nn.Linear(2 * WIDTH, WIDTH)) for _ in range(3)]
+        wrapped = torch.nn.Sequential(*(checkpoint_wrapper(block) if again else block for block in blocks))
+        for block in wrapped:
+            fully_shard(block)
+        return fully_shard(wrapped)
+
+    def run(wrapped, name):
+        with bw.advise(wrapped, folder / name) as advice:
+            losses = train(wrapped, STEPS)
+        return advice, losses
+
+    for again in (False, True):
+        name = f"sharded{again}"
+        without = train(sharded(again), STEPS)
+        wrapped = sharded(again)
+        (advice, losses), said = said_by(lambda: run(wrapped, name))  # noqa: B023
+        assert losses == without, f"{name}: losses differ with advise()"
+        check_no_trace(torch, wrapped, backward)
+        if rank != 0:
+            assert advice.result is None and advice.exposed_ms is None and not said, said
+            continue
+        result, scenario = advice.result, read_json(folder / name / "scenario.json")
+        assert result is not None and result["added_ms"] > 0 and result["measured_step_ms"] > 0, said
+        assert advice.exposed_ms == result["exposed_ms"] > 0, result
+        assert scenario["sync"]["strategy"] == "fsdp" and scenario["cluster"]["ranks"] == RANKS, scenario["sync"]
+        assert scenario["cluster"]["link"]["provenance"]["samples"] > 0, scenario["cluster"]["link"]
+        assert result["current"]["sharding"]["groups"] == [["0"], ["1"], ["2"]], result["current"]["sharding"]
+        records = read_lines(folder / name / "collectives.jsonl")
+        block = 4 * sum(p.numel() for p in torch.nn.Sequential(torch.nn.Linear(WIDTH, 2 * WIDTH),
+                                                               torch.nn.Linear(2 * WIDTH, WIDTH)).parameters())
+        for kind in ("allgather", "reducescatter"):
+            assert block in [record["bytes"] for record in records if record["kind"] == kind], (block, records)
+        for part in ("replayed it takes", "all-gathers and reduce-scatters of the model's sizes", "fully_shard("):
+            assert part in " ".join(said.split()), f"{name}: {part} is missing in {said}"
+
+
 def check_device(folder, rank):
     with checks.emulated_gpu(torch):
         advice, _, _, said = advised(folder / "device")
@@ -336,6 +380,8 @@ def check(rank, _, __, folder):
     for own in (check_harmless_and_complete, check_links, check_all_ranks_are_needed, check_evaluation, check_failures,
                 check_trace_handler, check_device):
         own(folder, rank)
+    if hasattr(importlib.import_module("torch.distributed.fsdp"), "fully_shard"):
+        check_sharded(folder, rank)
     for own in (check_accelerate, check_lightning, check_transformers):
         name = own.__name__.removeprefix("check_")
         if importlib.util.find_spec(name) is not None:

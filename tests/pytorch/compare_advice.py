@@ -1,20 +1,22 @@
 #!/usr/bin/env python3
 """Compares the advice of bucketwise.torch in a real training with a sweep of caps in the same processes.
 
-usage: compare_advice.py --bucketwise BINARY [-o FOLDER] [--rounds 12] [--rate 1gbit] [--seed 1]
-                         [--model perceptron|convolutional|transformer]
+usage: compare_advice.py --bucketwise BINARY [-o FOLDER] [--rounds 12] [--rate 1gbit] [--seed 1] [--ranks 2]
+                         [--model perceptron|convolutional|transformer] [--wrapper ddp|fsdp] [--checkpoint]
                          [--short: no time is judged, only whether everything fits together]
                          [--again: report anew what was measured into FOLDER before]
 
-Two ranks (comparison.py) train a model of trained_models.py with DistributedDataParallel's defaults: once unchanged,
-and once with bw.advise() around the loop. The losses have to be equal bit for bit, and the added time is reported. Then
-a step is measured at seven caps, the default and the advised cap, each in every round, in a seeded random order; the
-advice has seen none of these steps.
+Ranks (comparison.py) train a model of trained_models.py with DistributedDataParallel's defaults, or with fully_shard on
+each block (--checkpoint: whose forward runs again in backward): once unchanged, and once with bw.advise() around the
+loop. The losses have to be equal bit for bit; added time and memory are reported. Then a step is measured at seven caps,
+the default and the advised cap, or under every setting that was predicted, each in every round, in a seeded random
+order; the advice has seen none of these steps.
 
 Writes FOLDER/comparison.json, beside what advise() writes.
 """
 
 import random
+import resource
 import statistics
 import sys
 import time
@@ -25,21 +27,39 @@ from compare_with_ddp import MODELS, bucket_bytes
 from comparison import read_json, write_json
 
 CAPS, SHORT_CAPS = [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 50.0], [0.25, 0.5]
-STEPS = 80
+STEPS = {"ddp": 80, "fsdp": 40}
+OWN = {"layers_per_group": 1, "reshard_after_forward": True}  # fully_shard(block), by scenarios' keys
 
 
 class Training:
-    """One model in a DistributedDataParallel, and the loop around it."""
+    """One wrapped model, and the loop around it."""
 
-    def __init__(self, trained, seed, **options):
-        torch.manual_seed(seed)
-        self.ddp = torch.nn.parallel.DistributedDataParallel(trained.model(), **options)
-        self.optimizer = torch.optim.SGD(self.ddp.parameters(), lr=1e-3, momentum=0.9)
+    def __init__(self, trained, options, **wrapping):
+        torch.manual_seed(options["seed"])
+        wrap = self.sharded if options["wrapper"] == "fsdp" else torch.nn.parallel.DistributedDataParallel
+        plain = trained.model()
+        if options["checkpoint"]:
+            from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
+
+            for name in blocks_of(plain):
+                plain[int(name)] = checkpoint_wrapper(plain[int(name)])
+        self.model = wrap(plain, **wrapping)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-3, momentum=0.9)
         self.inputs, self.targets = trained.inputs(), trained.targets()
+
+    @staticmethod
+    def sharded(model, sharding=OWN):
+        from record_sharded import groups_of, set_prefetch, shard
+
+        groups = groups_of(blocks_of(model), sharding)
+        shard(model, groups, dist.get_world_size(), sharding)
+        turn = list(range(1, len(groups) + 1))
+        set_prefetch(model, groups, sharding, {"forward": turn, "backward": turn[::-1]})
+        return model
 
     def step(self):
         self.optimizer.zero_grad(set_to_none=True)
-        loss = torch.nn.functional.cross_entropy(self.ddp(self.inputs), self.targets)
+        loss = torch.nn.functional.cross_entropy(self.model(self.inputs), self.targets)
         loss.backward()
         self.optimizer.step()
         return loss
@@ -48,7 +68,16 @@ class Training:
         return [self.step().item() for _ in range(steps)]
 
     def parameters(self):
-        return self.ddp.module.state_dict().values()
+        return [getattr(value, "_local_tensor", value) for value in self.model.state_dict().values()]
+
+
+def blocks_of(model):
+    """Names of the layers of a Sequential that have parameters."""
+    return [name for name, layer in model.named_children() if list(layer.parameters())]
+
+
+def peak_mib():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def of_first(value):
@@ -70,40 +99,54 @@ def measure(rank, _, options, folder):
     torch.set_flush_denormal(True)
     folder, trained = Path(folder), MODELS[options["model"]](options["short"])
 
-    Training(trained, options["seed"]).losses(5)  # warms up what is made once in a process
+    Training(trained, options).losses(5)  # warms up what is made once in a process
+    steps = STEPS[options["wrapper"]]
+    Training(trained, options).losses(2)  # as much memory as two trainings take
     begin = time.perf_counter()
-    plain = Training(trained, options["seed"])
-    without = plain.losses(STEPS)
+    plain = Training(trained, options)
+    without = plain.losses(steps)
     middle = time.perf_counter()
-    training = Training(trained, options["seed"])
-    with advise(training.ddp, folder / "advice", program=options["bucketwise"]) as advice:
-        losses = training.losses(STEPS)
+    training = Training(trained, options)
+    training_mib = peak_mib()
+    with advise(training.model, folder / "advice", program=options["bucketwise"]) as advice:
+        losses = training.losses(steps)
         end = time.perf_counter()
+    advised_mib = peak_mib()
     result = of_first(advice.result)
     if result is None:
         sys.exit("compare_advice: nothing was advised")
     prediction = of_first(read_json(folder / "advice" / "prediction.json") if rank == 0 else None)
-    advised = None if prediction["keep_default"] else prediction["best"]["bucket_cap_mib"]
-    caps = [None, *(SHORT_CAPS if options["short"] else CAPS)]
-    caps += [advised] if advised not in caps else []
+    if options["wrapper"] == "fsdp":
+        advised = prediction["best"]["sharding"]
+        settings = [row["sharding"] for row in prediction["sweep"]]
+    else:
+        advised = None if prediction["keep_default"] else prediction["best"]["bucket_cap_mib"]
+        settings = [None, *(SHORT_CAPS if options["short"] else CAPS)]
+        settings += [advised] if advised not in settings else []
     equal = all(torch.equal(a, b) for a, b in zip(plain.parameters(), training.parameters()))
-    found = {"torch": torch.__version__, **{key: options[key] for key in ("model", "rate", "rounds")},
+    found = {"torch": torch.__version__, **{key: options[key] for key in ("model", "rate", "rounds", "wrapper", "checkpoint", "ranks")},
              "seconds": {"without": middle - begin, "with": end - middle}, "losses_equal": losses == without,
-             "parameters_equal": equal, "advice": result, "advised_cap_mib": advised,  # null: the default
-             "steps": sweep(options, trained, caps, prediction)}
+             "parameters_equal": equal, "advice": result, "advised": advised,  # null: the default
+             "peak_mib": [round(training_mib), round(advised_mib)],
+             "steps": sweep(options, trained, settings, prediction)}
     if rank == 0:
         write_json(folder / "comparison.json", found)
 
 
-def sweep(options, trained, caps, prediction):
-    """By cap the slowest rank's ms of every round, and what was predicted of the same buckets, if anything: the
+def wrapping_of(options, setting):
+    """Keywords of the wrapper, for a bucket cap or what a scenario says of sharding."""
+    return {} if setting is None else {"sharding" if options["wrapper"] == "fsdp" else "bucket_cap_mb": setting}
+
+
+def sweep(options, trained, settings, prediction):
+    """By setting the slowest rank's ms of every round, and what was predicted of the same buckets, if anything: the
     prediction has every plan that a cap can give."""
-    trainings = [Training(trained, options["seed"], **({} if cap is None else {"bucket_cap_mb": cap})) for cap in caps]
-    order, times = random.Random(options["seed"]), [[] for _ in caps]
+    trainings = [Training(trained, options, **wrapping_of(options, setting)) for setting in settings]
+    order, times = random.Random(options["seed"]), [[] for _ in settings]
     for training in trainings:
         training.losses(2)  # DDP forms its final buckets after the first
     for number in range(-1, options["rounds"]):
-        turns = list(range(len(caps)))
+        turns = list(range(len(settings)))
         order.shuffle(turns)
         for turn in turns:
             trainings[turn].step()  # comes from another model's: not what a training's is like
@@ -117,10 +160,13 @@ def sweep(options, trained, caps, prediction):
                 times[turn].append(round(took.item(), 4))
         if dist.get_rank() == 0:
             base.show_progress(number + 1, options["rounds"])
+    if options["wrapper"] == "fsdp":
+        return [{"setting": row["sharding"], "step_ms": ms, "predicted_step_ms": row["step_ms"]}
+                for row, ms in zip(prediction["sweep"], times)]
     predicted = {tuple(row["bucket_bytes"]): row["step_ms"] for row in [*prediction["sweep"], prediction["default"]]}
-    plans = [bucket_bytes(training.ddp) for training in trainings]
-    return [{"bucket_cap_mib": cap, "bucket_bytes": plan, "step_ms": ms, "predicted_step_ms": predicted.get(tuple(plan))}
-            for cap, plan, ms in zip(caps, plans, times)]
+    plans = [bucket_bytes(training.model) for training in trainings]
+    return [{"setting": cap, "bucket_bytes": plan, "step_ms": ms, "predicted_step_ms": predicted.get(tuple(plan))}
+            for cap, plan, ms in zip(settings, plans, times)]
 
 
 # --- what it amounts to ---
@@ -131,19 +177,21 @@ def judge(options, folder):
     together."""
     found = read_json(folder / "comparison.json")
     plans = {}
+    plan_of = lambda row: tuple(row["bucket_bytes"]) if "bucket_bytes" in row else str(row["setting"])  # noqa: E731
     for row in found["steps"]:
-        plans.setdefault(tuple(row["bucket_bytes"]), []).extend(row["step_ms"])
+        plans.setdefault(plan_of(row), []).extend(row["step_ms"])
     medians = {plan: statistics.median(ms) for plan, ms in plans.items()}
     draws = random.Random(options.seed)
     points = [base.point_of("step", ms, 0, draws) for ms in plans.values()]
-    row = {row["bucket_cap_mib"]: row for row in found["steps"]}
-    default, advised = (tuple(row[cap]["bucket_bytes"]) for cap in (None, found["advised_cap_mib"]))
     current = found["advice"]["current"]
-    errors = [row["predicted_step_ms"] / medians[tuple(row["bucket_bytes"])] - 1 for row in found["steps"]]
+    own = current.get("sharding")  # the scenario's own, of FSDP2
+    default, advised = (next(plan_of(row) for row in found["steps"] if row["setting"] == setting)
+                        for setting in (own, found["advised"]))
+    errors = [row["predicted_step_ms"] / medians[plan_of(row)] - 1 for row in found["steps"]]
     judged = {**found, "verdict": {"replay_error": found["advice"].get("replay_error"),
                                    "replay_against_sweep": current["step_ms"] / medians[default] - 1,
                                    "mape": statistics.mean(map(abs, errors)),
-                                   "plans_equal": current["bucket_bytes"] == list(default),
+                                   "plans_equal": own is not None or current["bucket_bytes"] == list(default),
                                    "regret": medians[advised] / min(medians.values()) - 1,
                                    "gain_over_default": 1 - medians[advised] / medians[default],
                                    "noise_floor": base.noise_floor_of(points, "step")}}
@@ -152,22 +200,34 @@ def judge(options, folder):
 
 
 def report(found):
-    print(f"PyTorch {found['torch']}, {found['model']}, 2 ranks, Gloo, {found['rate']}, {found['rounds']} rounds\n")
-    print("| cap, MiB | buckets | step, ms | predicted, ms | error |\n|---|---|---|---|---|")
+    again = ", blocks computed again" if found["checkpoint"] else ""
+    print(f"PyTorch {found['torch']}, {found['wrapper']}, {found['model']}{again}, {found['ranks']} ranks, Gloo, "
+          f"{found['rate']}, {found['rounds']} rounds\n")
+    print("| setting | step, ms | predicted, ms | error |\n|---|---|---|---|")
     for row in found["steps"]:
-        cap = "default" if row["bucket_cap_mib"] is None else f"{row['bucket_cap_mib']:g}"
         measured, predicted = statistics.median(row["step_ms"]), row["predicted_step_ms"]
         error = 100 * (predicted / measured - 1)
-        print(f"| {cap} | {len(row['bucket_bytes'])} | {measured:.1f} | {predicted:.1f} | {error:+.1f} % |")
+        print(f"| {named(row['setting'])} | {measured:.1f} | {predicted:.1f} | {error:+.1f} % |")
     seconds, advice, verdict = found["seconds"], found["advice"], found["verdict"]
+    without_mib, with_mib = found.get("peak_mib", (None, None))
+    memory = "" if with_mib is None else f"at most {without_mib} and {with_mib} MiB of memory; "
     equal = "equal" if found["losses_equal"] and found["parameters_equal"] else "DIFFERENT"
-    print(f"\n{STEPS} steps: {seconds['without']:.2f} s without, {seconds['with']:.2f} s with advise(); all-reduces "
+    print(f"\n{STEPS[found['wrapper']]} steps: {seconds['without']:.2f} s without, {seconds['with']:.2f} s with advise(); "
+          f"{memory}collectives "
           f"between steps {advice.get('added_ms', 0):.0f} ms; losses and parameters {equal}")
     print(f"measured step {advice['measured_step_ms']:.1f} ms, replayed {advice['replayed_step_ms']:.1f} "
           f"({100 * verdict['replay_error']:+.1f} %; against the sweep's {100 * verdict['replay_against_sweep']:+.1f} %)")
-    cap = "the default" if found["advised_cap_mib"] is None else f"{found['advised_cap_mib']:g} MiB"
-    print(f"advised {cap}: regret {100 * verdict['regret']:.1f} %, {100 * verdict['gain_over_default']:.1f} % faster than "
-          f"the default, noise {100 * verdict['noise_floor']:.1f} %; mean error over the caps {100 * verdict['mape']:.1f} %")
+    print(f"advised {named(found['advised'])}: regret {100 * verdict['regret']:.1f} %, "
+          f"{100 * verdict['gain_over_default']:.1f} % faster than what ran, noise {100 * verdict['noise_floor']:.1f} %; mean error over the settings {100 * verdict['mape']:.1f} %")
+
+
+def named(setting):
+    if not isinstance(setting, dict):
+        return "default" if setting is None else f"{setting:g} MiB"
+    groups = len(setting.get("groups", [])) or "no"
+    return (f"{groups} groups, {'resharded' if setting['reshard_after_forward'] else 'kept'}, ahead "
+            f"{setting['forward_prefetch']}/{setting['backward_prefetch']}"
+            f"{', asynchronous' if setting['asynchronous_unshard'] else ''}")
 
 
 def check(found):
@@ -182,6 +242,9 @@ def check(found):
 def main():
     parser = base.parser_of(__doc__, rounds=12)
     parser.add_argument("--model", choices=MODELS, default="perceptron")
+    parser.add_argument("--wrapper", choices=STEPS, default="ddp")
+    parser.add_argument("--checkpoint", action="store_true")
+    parser.add_argument("--ranks", type=int, default=2)
     base.compare(base.options_of(parser), measure, judge, report)
 
 

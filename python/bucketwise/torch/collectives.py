@@ -46,7 +46,6 @@ class _Timing:
         unit = 4 * self.ranks
         self.sizes = [size // unit * unit for size in sizes if size >= unit]
         self.whole = torch.zeros(self.sizes[-1] // 4, device=self.device)
-        self.part = torch.zeros(self.sizes[-1] // unit, device=self.device)
 
     def records(self):
         transport = transport_of(self.backend, self.ranks, self.on_device)
@@ -70,14 +69,17 @@ class _Timing:
 
     def seconds(self, kind, size):
         """Seconds of one collective on the slowest rank, all starting at once."""
-        # As in FSDP2: the all-gather is in place, the reduce-scatter writes to another tensor.
-        whole, part = self.whole[: size // 4], self.part[: size // 4 // self.ranks]
-        mine = whole.chunk(self.ranks)[dist.get_rank(self.group)]
+        # As in FSDP2: the all-gather is in place, the reduce-scatter writes to another tensor, and both write to memory
+        # that was just allocated, which on a CPU costs page faults.
+        whole = self.whole[: size // 4]
         dist.all_reduce(self.whole[:1], group=self.group)
         begin = self.clock.now()
         if kind == "allgather":
-            dist.all_gather_into_tensor(whole, mine, group=self.group)
+            gathered = torch.empty_like(whole)
+            mine = gathered.chunk(self.ranks)[dist.get_rank(self.group)]
+            dist.all_gather_into_tensor(gathered, mine, group=self.group)
         elif kind == "reducescatter":
+            part = torch.empty(size // 4 // self.ranks, device=self.device)
             dist.reduce_scatter_tensor(part, whole, op=dist.ReduceOp.AVG, group=self.group)
         else:
             dist.all_reduce(whole, group=self.group)
@@ -98,8 +100,8 @@ class _Timing:
 
 class ShardedTiming(AllReduceTiming):
     """Work that capture() does between steps of a model under fully_shard: all-gathers and reduce-scatters of its groups'
-    sizes, and all-reduces of their shards where the model is replicated, on the model's own meshes. Buffers are as large
-    as the largest group, which is more than once in memory in every step, and are freed at the end."""
+    sizes, and all-reduces of their shards where the model is replicated, on the model's own meshes. Two buffers are as
+    large as the largest group, which is in memory as often in every step, and are freed at the end."""
 
     schedule = "aaaa"
     file = "collectives.jsonl"

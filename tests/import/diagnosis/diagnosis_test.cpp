@@ -36,7 +36,7 @@ Diagnosis diagnosed(TraceShape shape, const Sound& sound = {}) {
 }
 
 Sound as_sound() {
-    return {.name = "sound", .expected = scenario_of(sound_shape())};
+    return {.expected = scenario_of(sound_shape())};
 }
 
 std::vector<TraceCause> kinds_of(const Diagnosis& diagnosis) {
