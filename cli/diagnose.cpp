@@ -59,8 +59,8 @@ std::vector<TracedRank> ranks_of(const std::vector<std::string>& files) {
         if (kind == FileKind::nsys_export) {
             std::ranges::move(read_nsys_file(file, {}), std::back_inserter(ranks));
         } else {
-            ranks.push_back(reading({file}, FileKind::profiler_trace,
-                                    [&] { return read_kineto_file(file); }));
+            ranks.push_back(
+                reading({file}, FileKind::profiler_trace, [&] { return read_kineto_file(file); }));
         }
     }
     return ranks;
@@ -121,9 +121,8 @@ int run_diagnose(const DiagnoseOptions& options) {
         Scenario shown = found.scenario;
         shown.sync = found.mended.sync;
         shown.name = found.scenario.name + ", as it should be";
-        const std::string trace =
-            step_trace_beside(shown, found.mended.input, shown.sync.bucket_cap,
-                              found.mended.sharding, found.traced);
+        const std::string trace = step_trace_beside(
+            shown, found.mended.input, shown.sync.bucket_cap, found.mended.sharding, found.traced);
         add_output(options.html, diagnosis_page(found.diagnosis, found.scenario.name, trace),
                    outputs);
         add_output(options.trace, trace, outputs);
@@ -140,30 +139,31 @@ int run_diagnose(const DiagnoseOptions& options) {
 
 CommandHelp diagnose_help() {
     const auto o = std::make_shared<DiagnoseOptions>();
-    return {.usage = {"bucketwise diagnose TRACE... [OPTIONS]"},
-            .options = options_of(
-                {{"expected",
-                  "scenario of the step as it should be: imported from a sound trace, written, or a "
-                  "model's name with --device, --batch and --ranks",
-                  o->expected},
-                 {"model",
-                  "model whose gradients these are, to name them: a model that ships, a scenario "
-                  "file, or a config.json",
-                  o->model, scenarios()},
-                 {"trace", "write the expected step beside the traced one, for ui.perfetto.dev",
-                  o->trace},
-                 {"html", "write a page with the diagnosis and both steps, one above the other",
-                  o->html},
-                 {"json", "write the diagnosis as JSON; - is standard output", o->json},
-                 {"fail-above",
-                  "exit with 3 where the step is longer than expected by more, such as 10%",
-                  {o->fail_above, Percentage{{0, 100}}}}},
-                simulated_rows(o->scenario)),
-            .text = diagnose_text,
-            .positional = {"traces", -1, o->files},
-            .required = {"traces"},
-            .wants = "traces, got none",
-            .run = [o](const CommandLine&) { return run_diagnose(*o); }};
+    return {
+        .usage = {"bucketwise diagnose TRACE... [OPTIONS]"},
+        .options = options_of(
+            {{"expected",
+              "scenario of the step as it should be: imported from a sound trace, written, or a "
+              "model's name with --device, --batch and --ranks",
+              o->expected},
+             {"model",
+              "model whose gradients these are, to name them: a model that ships, a scenario "
+              "file, or a config.json",
+              o->model, scenarios()},
+             {"trace", "write the expected step beside the traced one, for ui.perfetto.dev",
+              o->trace},
+             {"html", "write a page with the diagnosis and both steps, one above the other",
+              o->html},
+             {"json", "write the diagnosis as JSON; - is standard output", o->json},
+             {"fail-above",
+              "exit with 3 where the step is longer than expected by more, such as 10%",
+              {o->fail_above, Percentage{{0, 100}}}}},
+            simulated_rows(o->scenario)),
+        .text = diagnose_text,
+        .positional = {"traces", -1, o->files},
+        .required = {"traces"},
+        .wants = "traces, got none",
+        .run = [o](const CommandLine&) { return run_diagnose(*o); }};
 }
 
 }  // namespace bucketwise

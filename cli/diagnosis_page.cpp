@@ -67,7 +67,8 @@ std::vector<Slice> visible(std::vector<Slice> slices, double us_per_pixel) {
         const bool is_small = slice.end_us - slice.begin_us < us_per_pixel;
         const bool touches =
             !shown.empty() && slice.begin_us - shown.back().end_us < us_per_pixel / 2;
-        if (touches && is_small && (joined > 0 || shown.back().end_us - shown.back().begin_us < us_per_pixel)) {
+        if (touches && is_small &&
+            (joined > 0 || shown.back().end_us - shown.back().begin_us < us_per_pixel)) {
             shown.back().end_us = std::max(shown.back().end_us, slice.end_us);
             shown.back().name = fmt::format("{} operations", ++joined + 1);
         } else {
@@ -94,10 +95,11 @@ std::string slice_svg(const Slice& slice, double y, double scale, std::string_vi
     const double x = label_width + slice.begin_us * scale;
     const double width = std::max((slice.end_us - slice.begin_us) * scale, 0.3);
     std::string svg = fmt::format(
-        "<rect x=\"{:.2f}\" y=\"{:.1f}\" width=\"{:.2f}\" height=\"18\" fill=\"{}\" stroke=\"#fff\" "
+        "<rect x=\"{:.2f}\" y=\"{:.1f}\" width=\"{:.2f}\" height=\"18\" fill=\"{}\" "
+        "stroke=\"#fff\" "
         "stroke-width=\"0.4\"><title>{}: {:.3f} ms, from {:.3f} ms</title></rect>",
-        x, y, width, colour, markup_escaped(slice.name),
-        (slice.end_us - slice.begin_us) / 1e3, slice.begin_us / 1e3);
+        x, y, width, colour, markup_escaped(slice.name), (slice.end_us - slice.begin_us) / 1e3,
+        slice.begin_us / 1e3);
     const auto room = static_cast<std::size_t>(std::max((width - 6) / letter, 0.0));
     if (room >= std::min<std::size_t>(slice.name.size(), 4)) {
         svg += text_at(x + 3, y + 13, "font-size=\"11\" fill=\"#fff\"", slice.name.substr(0, room));
@@ -114,9 +116,10 @@ std::string axis_svg(double y, double longest_us, double scale) {
     std::string svg;
     for (double at = 0; at <= longest_us; at += step_us) {
         const double x = label_width + at * scale;
-        svg += fmt::format("<line x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"0\" y2=\"{1:.1f}\" "
-                           "stroke=\"#ccc\" stroke-width=\"0.5\"/>",
-                           x, y);
+        svg += fmt::format(
+            "<line x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"0\" y2=\"{1:.1f}\" "
+            "stroke=\"#ccc\" stroke-width=\"0.5\"/>",
+            x, y);
         svg += text_at(x, y + 16, "font-size=\"11\" text-anchor=\"middle\" fill=\"#555\"",
                        fmt::format("{:g} ms", at / 1e3));
     }
@@ -144,7 +147,8 @@ std::string timeline_svg(const std::string& trace) {
     for (const Row& row : rows) {
         if (row.process != process) {
             process = row.process;
-            marks += text_at(0, y + 17, "font-size=\"13\" font-weight=\"600\" fill=\"#222\"", process);
+            marks +=
+                text_at(0, y + 17, "font-size=\"13\" font-weight=\"600\" fill=\"#222\"", process);
             y += heading_height;
         }
         marks += text_at(0, y + 14, "font-size=\"12\" fill=\"#555\"", row.track);
@@ -153,10 +157,11 @@ std::string timeline_svg(const std::string& trace) {
         }
         y += row_height;
     }
-    return fmt::format("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {:.0f} {:.0f}\" "
-                       "font-family=\"system-ui, sans-serif\" role=\"img\" aria-label=\"the expected "
-                       "step above the traced one\">{}{}</svg>",
-                       picture_width, y + axis_height, axis_svg(y, longest_us, scale), marks);
+    return fmt::format(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {:.0f} {:.0f}\" "
+        "font-family=\"system-ui, sans-serif\" role=\"img\" aria-label=\"the expected "
+        "step above the traced one\">{}{}</svg>",
+        picture_width, y + axis_height, axis_svg(y, longest_us, scale), marks);
 }
 
 // --- the page ---
@@ -183,7 +188,8 @@ std::string diagnosis_page(const Diagnosis& diagnosis, const std::string& name,
                          "above</th></tr></thead><tbody>\n" +
                              causes + "</tbody></table></div>\n";
     return fmt::format(
-        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n<meta name=\"viewport\" "
+        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n<meta "
+        "name=\"viewport\" "
         "content=\"width=device-width\">\n<title>{0}: diagnosis</title>\n<style>{1}\n"
         "table.causes td {{ white-space: normal; text-align: left; vertical-align: top; }}\n"
         "table.causes td:first-child, table.causes td:last-child {{ white-space: nowrap; }}\n"

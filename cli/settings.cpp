@@ -144,7 +144,7 @@ void set_accumulation(const TypedSettings& typed, Question& question) {
     }
 }
 
-// What the file says of computing. Measured times have it in them.
+// Adds the file's words on computing. Measured times have it in them.
 void add_computing(const TypedSettings& typed, const ModelWorkload* model, Json& workload,
                    std::vector<std::string>& notes) {
     const bool has_blocks = model != nullptr && count_of_blocks(model_of(*model)) > 0;

@@ -32,7 +32,16 @@ Duration spread_of(const Steps& steps) {
     return lengths[lengths.size() * 3 / quarters] - lengths[lengths.size() / quarters];
 }
 
-// What costs less cannot be told from what steps differ by.
+// Two standard errors of a step's length, as half of normal values lie within 1.35 of the
+// deviation.
+Duration uncertain(const Steps& steps) {
+    constexpr double normal_95 = 1.96;
+    constexpr double quartiles_apart = 1.35;
+    return scaled(spread_of(steps),
+                  normal_95 / quartiles_apart / std::sqrt(static_cast<double>(steps.size())));
+}
+
+// The least cost that is told from the differences between steps.
 Duration noticeable_cost(const StepSummary& traced, Duration spread,
                          const std::optional<Duration>& sound) {
     constexpr double least = 0.05;  // of a step
@@ -43,7 +52,7 @@ Duration noticeable_cost(const StepSummary& traced, Duration spread,
 // Mends the causes one after another, each time the one that saves most.
 std::vector<DiagnosedCause> causes_of(MendedSteps& steps, bool same_buckets, Duration noticeable,
                                       Mended& mended) {
-    // Of causes that explain about as much, the first in TraceCause's order is taken.
+    // The first in TraceCause's order is taken where several explain about as much.
     constexpr double as_much = 0.85;
     std::vector<TraceCause> left;
     for (std::size_t i = 0; i < names_of<TraceCause>.size(); ++i) {
@@ -81,7 +90,7 @@ std::vector<DiagnosedCause> causes_of(MendedSteps& steps, bool same_buckets, Dur
     return causes;
 }
 
-// What the replay leaves unexplained, where the trace shows why: collectives that run alone, or
+// Adds the cause of the replay's error, where the trace shows one: collectives that run alone, or
 // waits for ranks of which there is no trace.
 void add_what_is_left(const Replay& replayed, const TraceImport& imported, Duration noticeable,
                       std::vector<DiagnosedCause>& causes) {
@@ -114,16 +123,11 @@ void add_what_is_left(const Replay& replayed, const TraceImport& imported, Durat
                   std::move(cause));
 }
 
-// The errors of the replay and of the steps, of which nothing tells the sign.
+// Adds up the errors of the replay and of the steps: nothing tells their signs.
 void set_range(const Replay& replayed, const Steps& steps, Diagnosis& diagnosis) {
     constexpr double least = 0.01;
-    constexpr double normal_95 = 1.96;
     const StepSummary& traced = replayed.traced;
-    // Half of normal values lie within 1.35 standard deviations.
-    constexpr double quartiles_apart = 1.35;
-    const double spread = share(spread_of(steps), traced.step) / quartiles_apart /
-                          std::sqrt(static_cast<double>(steps.size()));
-    const double error = std::hypot(least, normal_95 * spread, replayed.error());
+    const double error = std::hypot(least, share(uncertain(steps), traced.step), replayed.error());
     const auto whole = static_cast<double>(diagnosis.expected.count());
     diagnosis.least = Duration{std::llround(whole * std::max(1 - error, 0.0))};
     diagnosis.most = Duration{std::llround(whole * (1 + error))};
@@ -154,12 +158,12 @@ Diagnosed diagnose(const std::vector<TracedRank>& ranks, const TraceImportReques
     diagnosis.replayed = replayed.step;
     diagnosis.compared = sound.expected || sound.link;
     diagnosis.binds = binds_text(traced.imported, replayed);
-    diagnosis.noticeable = noticeable_cost(
-        replayed.traced, spread_of(traced.imported.run->alike()), steps.sound_length());
+    diagnosis.noticeable = noticeable_cost(replayed.traced, uncertain(traced.imported.run->alike()),
+                                           steps.sound_length());
     Mended mended;
     const auto poor = replay_caveat(replayed.step, replayed.traced.step, "the trace");
     add_what_is_left(replayed, traced.imported, diagnosis.noticeable, diagnosis.causes);
-    // What the replay misses for a reason that is known withholds nothing.
+    // A replay that is off for a known reason withholds nothing.
     if (poor && poor->withholds && diagnosis.causes.empty()) {
         diagnosis.withheld = poor->text;
     } else {

@@ -41,9 +41,10 @@ std::string first_line(const Diagnosis& diagnosis) {
     const std::string range = range_text(diagnosis);
     const std::string took = ms_text(diagnosis.traced);
     if (is_sound && !diagnosis.compared) {
-        return fmt::format("Nothing that this trace shows by itself is wrong: the step took {}. "
-                           "--expected and --link compare it.",
-                           took);
+        return fmt::format(
+            "Nothing that this trace shows by itself is wrong: the step took {}. "
+            "--expected and --link compare it.",
+            took);
     }
     return is_sound ? fmt::format("This step takes what it should: {}, and took {}.", range, took)
                     : fmt::format("This step should take {} and took {}.", range, took);
@@ -57,8 +58,9 @@ std::string last_lines(const Diagnosis& diagnosis) {
     const Duration size{std::abs(left.count())};
     const std::string rest =
         size < diagnosis.noticeable ? "Nothing else is noticeable"
-        : left.count() > 0          ? fmt::format("{} are not explained", ms_text(left))
-                           : fmt::format("The causes explain {} more than there are", ms_text(size));
+        : left.count() > 0
+            ? fmt::format("{} are not explained", ms_text(left))
+            : fmt::format("The causes explain {} more than there are", ms_text(size));
     return fmt::format("{}; what costs less than {} is not named. The step is bound by {}.", rest,
                        ms_text(diagnosis.noticeable), diagnosis.binds);
 }

@@ -47,10 +47,11 @@ std::string link_evidence(const MendedSteps::Run& run, const LinkParameters& sou
         return "";
     }
     const TypicalCollective& worst = all[most.number];
-    return fmt::format("{} {} of {}, {:.4g} MiB: {} on the wire, {} expected; all together {:.2g} "
-                       "times as long",
-                       name_of(worst.kind), most.number + 1, all.size(), to_mib(worst.bytes),
-                       ms_text(most.took), ms_text(most.should), sum / sum_should);
+    return fmt::format(
+        "{} {} of {}, {:.4g} MiB: {} on the wire, {} expected; all together {:.2g} "
+        "times as long",
+        name_of(worst.kind), most.number + 1, all.size(), to_mib(worst.bytes), ms_text(most.took),
+        ms_text(most.should), sum / sum_should);
 }
 
 // --- ranks ---
@@ -87,16 +88,17 @@ std::string gap_text(const Steps& steps) {
     const auto [step, gap] = longest_gap(steps);
     return step == nullptr
                ? ""
-               : fmt::format("its host does nothing for {} before {}, in {} of {}, {} after the "
-                             "step began",
+               : fmt::format("its host does nothing for {} before {}, in {} of {}, {}",
                              ms_text(gap.counted), gap.before, pass_of(*step, gap), step->name,
-                             ms_text(gap.at));
+                             gap.at < Duration{0} ? "before the device began it"
+                                                  : ms_text(gap.at) + " after the step began");
 }
 
 void describe_late_rank(MendedSteps& steps, DiagnosedCause& cause) {
     const TracedRun& run = *steps.run({}).imported.run;
-    cause.change = "look at that rank's data loading, at other processes on its cores, and at its "
-                   "device's clocks";
+    cause.change =
+        "look at that rank's data loading, at other processes on its cores, and at its "
+        "device's clocks";
     if (!steps.punctual()) {
         cause.text = fmt::format("{} waits for other ranks", rank_name(run.rank()));
         cause.evidence = "its collectives take longer than their sizes take on the link";
@@ -105,18 +107,16 @@ void describe_late_rank(MendedSteps& steps, DiagnosedCause& cause) {
     const Steps& own = run.steps[run.primary];
     const Steps& others = run.steps[*steps.punctual()];
     cause.text = fmt::format("{} is late, and the others wait for it", rank_name(run.rank()));
-    cause.evidence = fmt::format("collectives take it {} a step, and {} {}",
-                                 ms_text(time_in_collectives(own)),
-                                 rank_name(run.ranks[*steps.punctual()]),
-                                 ms_text(time_in_collectives(others)));
+    cause.evidence =
+        fmt::format("collectives take it {} a step, and {} {}", ms_text(time_in_collectives(own)),
+                    rank_name(run.ranks[*steps.punctual()]), ms_text(time_in_collectives(others)));
     if (const std::string gap = gap_text(own); !gap.empty()) {
         cause.evidence += "; " + gap;
     }
 }
 
 void describe_late_host(MendedSteps& steps, const Mended& mended, DiagnosedCause& cause) {
-    const TracedRun& run = *steps.run(mended).imported.run;
-    const Steps& own = run.steps[run.primary];
+    const Steps& own = steps.steps_of(mended);
     const bool loads = longest_gap(own).gap.before == "data loading";
     cause.text = loads ? "the host waits for data" : "the host does nothing that the trace shows";
     cause.evidence = gap_text(own);
@@ -146,8 +146,8 @@ std::string operations_evidence(const SimulatedStep& traced, const StepInput& so
             }
         }
     };
-    for (const auto& [pass, name] : {std::pair(&Workload::forward, "forward"),
-                                     std::pair(&Workload::backward, "backward")}) {
+    for (const auto& [pass, name] :
+         {std::pair(&Workload::forward, "forward"), std::pair(&Workload::backward, "backward")}) {
         add(traced.input.workload.*pass, name, &Change::after);
         add(sound.workload.*pass, name, &Change::before);
     }
@@ -172,11 +172,12 @@ void describe_buckets(MendedSteps& steps, const Mended& mended, DiagnosedCause& 
     const std::size_t then = collectives_of(sound);
     cause.text = now > then ? "gradients travel in more collectives than need be"
                             : "gradients travel in larger collectives than need be";
-    cause.evidence = fmt::format("{} {} in place of {}", now, traced.sharding ? "groups" : "buckets",
-                                 then);
+    cause.evidence =
+        fmt::format("{} {} in place of {}", now, traced.sharding ? "groups" : "buckets", then);
     cause.change = traced.sharding
                        ? setting_text(*sound.sharding)
-                       : fmt::format("bucket_cap_mb={}", typed_mib(sound.sync.bucket_cap.size().value_or(Bytes{})));
+                       : fmt::format("bucket_cap_mb={}",
+                                     typed_mib(sound.sync.bucket_cap.size().value_or(Bytes{})));
 }
 
 }  // namespace
@@ -211,12 +212,14 @@ Overlapped overlap_of(const TraceImport& imported, const Replay& replayed) {
 
 void describe(MendedSteps& steps, const Mended& mended, DiagnosedCause& cause) {
     const MendedSteps::Run& run = steps.run(mended);
+    const Steps& own = steps.steps_of(mended);
     switch (cause.kind) {
         case TraceCause::unused_parameters:
             cause.text = "unused parameters are looked for in every step";
             cause.evidence = "an all-reduce of their map follows the last bucket";
-            cause.change = "find_unused_parameters=False, or static_graph=True where the same are "
-                           "unused in every step";
+            cause.change =
+                "find_unused_parameters=False, or static_graph=True where the same are "
+                "unused in every step";
             return;
         case TraceCause::small_buckets:
             describe_buckets(steps, mended, cause);
@@ -228,9 +231,10 @@ void describe(MendedSteps& steps, const Mended& mended, DiagnosedCause& cause) {
             return;
         case TraceCause::no_prefetch:
             cause.text = "groups are gathered when they are needed, not ahead";
-            cause.evidence = fmt::format("{} ahead in forward, {} in backward",
-                                         counted(run.scenario.sharding->forward_prefetch, "group"),
-                                         counted(run.scenario.sharding->backward_prefetch, "group"));
+            cause.evidence =
+                fmt::format("{} ahead in forward, {} in backward",
+                            counted(run.scenario.sharding->forward_prefetch, "group"),
+                            counted(run.scenario.sharding->backward_prefetch, "group"));
             cause.change = "set_modules_to_forward_prefetch, set_modules_to_backward_prefetch";
             return;
         case TraceCause::late_rank:
@@ -241,16 +245,17 @@ void describe(MendedSteps& steps, const Mended& mended, DiagnosedCause& cause) {
             return;
         case TraceCause::host_waits:
             cause.text = "the host waits for the device within the step";
-            cause.evidence = fmt::format("{} a step, {} in all",
-                                         counted(run.imported.run->first().waits, "wait"),
-                                         ms_text(run.imported.run->typical(&TracedStep::waited)));
-            cause.change = "no .item(), .cpu() or print of tensors in the step; copies with "
-                           "non_blocking=True from pinned memory";
+            cause.evidence = fmt::format(
+                "{} a step, {} in all", counted(own.front()->waits, "wait"),
+                ms_text(median_of(own, [](const TracedStep* step) { return step->waited; })));
+            cause.change =
+                "no .item(), .cpu() or print of tensors in the step; copies with "
+                "non_blocking=True from pinned memory";
             return;
         case TraceCause::other_streams: {
             std::string stream = "other streams";
             Duration most{0};
-            for (const auto& [name, stall] : run.imported.run->first().device_stalled) {
+            for (const auto& [name, stall] : own.front()->device_stalled) {
                 stream = stall > most ? name : stream;
                 most = std::max(most, stall);
             }
@@ -264,23 +269,26 @@ void describe(MendedSteps& steps, const Mended& mended, DiagnosedCause& cause) {
             cause.text = fmt::format("collectives are slower than on {}",
                                      sound.name.empty() ? "the expected link" : sound.name);
             cause.evidence = link_evidence(run, sound);
-            cause.change = "NCCL_DEBUG=INFO says which network NCCL chose: NET/Socket in place of "
-                           "NET/IB, SHM in place of P2P; else other jobs on the link";
+            cause.change =
+                "NCCL_DEBUG=INFO says which network NCCL chose: NET/Socket in place of "
+                "NET/IB, SHM in place of P2P; else other jobs on the link";
             return;
         }
         case TraceCause::slow_launching:
             cause.text = "operations take the host longer to launch";
             cause.evidence = operations_evidence(steps.step(mended), steps.sound()->input,
                                                  &TimedOperation::host);
-            cause.change = "other processes on the host's cores, CUDA_LAUNCH_BLOCKING, a debugger "
-                           "or a profiler; CPU frequency";
+            cause.change =
+                "other processes on the host's cores, CUDA_LAUNCH_BLOCKING, a debugger "
+                "or a profiler; CPU frequency";
             return;
         case TraceCause::slow_computing:
             cause.text = "computing takes longer";
             cause.evidence = operations_evidence(steps.step(mended), steps.sound()->input,
                                                  &TimedOperation::device);
-            cause.change = "the device's clocks and power limit, other processes on it, larger "
-                           "shapes than expected";
+            cause.change =
+                "the device's clocks and power limit, other processes on it, larger "
+                "shapes than expected";
             return;
         case TraceCause::no_overlap:
             return;
@@ -291,11 +299,13 @@ void describe_rest(const Overlapped& overlapped, const TraceImport& imported,
                    DiagnosedCause& cause) {
     if (cause.kind == TraceCause::no_overlap) {
         cause.text = "collectives and computing run one after another";
-        cause.evidence = fmt::format("computing runs beside {:.0f} % of collectives' time, where "
-                                     "{:.0f} % would fit",
-                                     100 * overlapped.traced, 100 * overlapped.simulated);
-        cause.change = "CUDA_DEVICE_MAX_CONNECTIONS unset or above 1, CUDA_LAUNCH_BLOCKING unset, "
-                       "no synchronisation of the default stream";
+        cause.evidence = fmt::format(
+            "computing runs beside {:.0f} % of collectives' time, where "
+            "{:.0f} % would fit",
+            100 * overlapped.traced, 100 * overlapped.simulated);
+        cause.change =
+            "CUDA_DEVICE_MAX_CONNECTIONS unset or above 1, CUDA_LAUNCH_BLOCKING unset, "
+            "no synchronisation of the default stream";
         return;
     }
     cause.text = "collectives wait for other ranks";

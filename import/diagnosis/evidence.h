@@ -1,7 +1,7 @@
-// What in a trace shows a cause, and what to do about it.
+// Evidence of a cause in a trace, and a remedy.
 #pragma once
 
-#include "import/diagnosis/diagnosis.h"
+#include "import/diagnosis/cause.h"
 #include "import/diagnosis/mended_step.h"
 #include "import/replay/replay.h"
 

@@ -169,8 +169,17 @@ const MendedSteps::Run& MendedSteps::run(const Mended& mended) {
         run.imported = import_trace(ranks_, std::move(request));
         run.scenario = connect(run.imported, std::nullopt, {});
         run.input = simulated(run.scenario).input;
+        if (punctual || busy) {
+            run.imported.run.reset();  // as large as the traces
+        }
     }
     return found->second;
+}
+
+const Steps& MendedSteps::steps_of(const Mended& mended) {
+    const TracedRun& traced = *run({}).imported.run;
+    return mended.contains(TraceCause::late_rank) && punctual_ ? traced.steps[*punctual_]
+                                                               : traced.alike();
 }
 
 bool MendedSteps::may_be(TraceCause cause) {
@@ -207,9 +216,8 @@ bool MendedSteps::may_be(TraceCause cause) {
                        return operation.name.ends_with(late_name);
                    });
         case TraceCause::late_host:
-            return std::ranges::any_of(traced.imported.run->alike(), [](const TracedStep* one) {
-                return !one->gaps.empty();
-            });
+            return std::ranges::any_of(traced.imported.run->alike(),
+                                       [](const TracedStep* one) { return !one->gaps.empty(); });
         case TraceCause::host_waits:
             return has_device &&
                    any([](const TimedOperation& operation) { return operation.host_waits; });
@@ -244,10 +252,9 @@ void MendedSteps::mend_computing(const Mended& mended, Duration TimedOperation::
         input.step.optimizer = std::max(
             input.step.optimizer + sound.step.optimizer - busy.step.optimizer, Duration{0});
     } else {
-        input.step.optimizer_launch =
-            std::max(input.step.optimizer_launch + sound.step.optimizer_launch -
-                         busy.step.optimizer_launch,
-                     Duration{0});
+        input.step.optimizer_launch = std::max(
+            input.step.optimizer_launch + sound.step.optimizer_launch - busy.step.optimizer_launch,
+            Duration{0});
     }
 }
 
@@ -257,9 +264,9 @@ Duration MendedSteps::most_costs(TraceCause cause) {
     }
     // The others wait for a late rank in collectives.
     const TracedRun& traced = *run({}).imported.run;
-    return std::max(time_in_collectives(traced.steps[*punctual_]) -
-                        time_in_collectives(traced.alike()),
-                    Duration{0});
+    return std::max(
+        time_in_collectives(traced.steps[*punctual_]) - time_in_collectives(traced.alike()),
+        Duration{0});
 }
 
 void MendedSteps::mend_settings(const Mended& mended, SimulatedStep& step) {
@@ -293,13 +300,14 @@ SimulatedStep MendedSteps::step(const Mended& mended) {
     mend_settings(mended, step);
     // Where each collective blocks the host, all wait for each other a little; the late rank least.
     const Duration late = late_in(step.input);
-    const Duration usual = !punctual_ ? sound_ ? late_in(sound_->input) : Duration{0}
-                                      : late_in(run({}).input);
+    const Duration usual =
+        !punctual_ ? sound_ ? late_in(sound_->input) : Duration{0} : late_in(run({}).input);
     double kept = is_mended(TraceCause::late_rank) && late > usual ? ratio(usual, late) : 1;
     if (is_mended(TraceCause::slow_link)) {
         // Waits that a fitted link leaves over are as long as the link is slow.
         const std::vector<TypicalCollective>& all = of.imported.collectives();
-        const double faster = time_on(sound_link(), all, of.input) / time_on(of.input.link, all, of.input);
+        const double faster =
+            time_on(sound_link(), all, of.input) / time_on(of.input.link, all, of.input);
         kept *= std::min(faster, 1.0);
     }
     for_each_pass(step.input, [&](std::vector<TimedOperation>& pass) {
@@ -310,8 +318,7 @@ SimulatedStep MendedSteps::step(const Mended& mended) {
             if (is_others(operation) && is_mended(TraceCause::other_streams)) {
                 operation.device = Duration{0};
             }
-            operation.host_waits =
-                operation.host_waits && !is_mended(TraceCause::host_waits);
+            operation.host_waits = operation.host_waits && !is_mended(TraceCause::host_waits);
         }
     });
     if (is_mended(TraceCause::slow_link)) {
@@ -321,7 +328,8 @@ SimulatedStep MendedSteps::step(const Mended& mended) {
         // traced sizes is as uncertain there as the expected one.
         constexpr double as_fast = 1.15;
         const std::vector<TypicalCollective>& all = of.imported.collectives();
-        const double slower = time_on(of.input.link, all, of.input) / time_on(sound_->input.link, all, of.input);
+        const double slower =
+            time_on(of.input.link, all, of.input) / time_on(sound_->input.link, all, of.input);
         step.input.link = slowed(sound_->input.link, slower > as_fast ? slower : 1.0);
     }
     if (is_mended(TraceCause::slow_computing)) {

@@ -8,7 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "import/diagnosis/diagnosis.h"
+#include "import/diagnosis/cause.h"
+#include "import/replay/trace_import.h"
 #include "sim/program/program.h"
 #include "sim/sharding/sharding.h"
 
@@ -28,13 +29,15 @@ class MendedSteps {
     MendedSteps(const std::vector<TracedRank>& ranks, const TraceImportRequest& request,
                 const Sound& sound);
 
-    // The run and its scenario, with the rank replayed and the idle times that `mended` asks for.
+    // A rank's scenario, with the rank and the idle times that `mended` asks for.
     struct Run {
-        TraceImport imported;
+        TraceImport imported;  // with its TracedRun only where nothing is mended
         Scenario scenario;
         StepInput input;
     };
     const Run& run(const Mended& mended);
+    // The steps of that rank, as traced.
+    const Steps& steps_of(const Mended& mended);
     [[nodiscard]] const std::optional<SimulatedStep>& sound() const { return sound_; }
     // Precondition: there is one.
     [[nodiscard]] const LinkParameters& sound_link() const {
@@ -46,12 +49,12 @@ class MendedSteps {
     // Whether mending it may change anything.
     bool may_be(TraceCause cause);
 
-    // What a trace shows that it costs at most.
+    // An upper bound of its cost, by the trace.
     Duration most_costs(TraceCause cause);
 
     SimulatedStep step(const Mended& mended);
     Duration length(const Mended& mended);
-    // Of the expected scenario; none: there is none.
+    // The expected scenario's step; none: there is no such scenario.
     [[nodiscard]] std::optional<Duration> sound_length() const;
 
   private:

@@ -189,8 +189,7 @@ class ShardedDocumentWriter : public StepDocument {
 
     void add_late(const StepMark& mark, Duration late, Json& list) {
         if (late > Duration{0}) {
-            list.push_back(
-                operation_json(name_in(mark.module, late_name), Duration{0}, late));
+            list.push_back(operation_json(name_in(mark.module, late_name), Duration{0}, late));
             late_ += late;
         }
     }

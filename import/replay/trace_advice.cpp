@@ -223,9 +223,8 @@ std::string binds_text(const TraceImport& imported, const Replay& replay) {
 }
 
 TraceAdvice advise(const TraceImport& imported, const Scenario& scenario, const Replay& replay) {
-    TraceAdvice advice{.binds = binds_text(imported, replay),
-                       .step = replay.step,
-                       .replay_error = replay.error()};
+    TraceAdvice advice{
+        .binds = binds_text(imported, replay), .step = replay.step, .replay_error = replay.error()};
     const auto poor = replay_caveat(replay.step, replay.traced.step, "the trace");
     advice.withheld = poor && poor->withholds ? poor->text : "";
     // A total that is right by luck says nothing about other buckets.

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <chrono>
-#include <numeric>
 #include <map>
+#include <numeric>
 #include <utility>
 
 #include <fmt/format.h>
@@ -24,7 +24,7 @@ Duration time_alone(const std::vector<const TracedCollective*>& found, std::size
     const Duration end = *found[k]->end;
     std::vector<std::pair<Duration, int>> changes{{begin, 0}, {end, 0}};
     for (std::size_t i = 0; i < found.size(); ++i) {
-        if (i != k && found[i]->begin && *found[i]->begin < end && *found[i]->end > begin) {
+        if (i != k && found[i]->begin && *found[i]->begin<end&& * found[i]->end> begin) {
             changes.emplace_back(std::max(*found[i]->begin, begin), 1);
             changes.emplace_back(std::min(*found[i]->end, end), -1);
         }

@@ -59,7 +59,7 @@ struct TypicalCollective {
     bool operator==(const TypicalCollective&) const = default;
 };
 
-// What collectives take a rank, with its waits for others; the median over the steps.
+// The time of a rank in collectives, waiting for others included; the median over the steps.
 Duration time_in_collectives(const Steps& steps);
 
 // The number of gradients that became ready in the step.

@@ -53,7 +53,7 @@ class Waiting {
     std::vector<std::int64_t> before_;  // what the host had waited when each began
 };
 
-// The part of a time in which the host did nothing that the trace shows. Counts it in its gaps.
+// The part of a time without any work of the host that the trace shows. Counts it in its gaps.
 Duration idle_between(RawStep& raw, std::int64_t from_time_ns, std::int64_t to_time_ns) {
     const Duration from = from_ns(from_time_ns - raw.range.begin_ns);
     const Duration to = from_ns(to_time_ns - raw.range.begin_ns);

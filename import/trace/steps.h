@@ -74,8 +74,8 @@ struct StepMark {
     }
 };
 
-// The host does nothing that the trace shows, for a millisecond or longer: it waits for data, sleeps,
-// or runs Python that launches nothing.
+// The host does nothing that the trace shows, for a millisecond or longer: it waits for data,
+// sleeps, or runs Python that launches nothing.
 struct HostGap {
     Duration at{0};  // from the start of the step
     Duration length{0};
@@ -144,8 +144,8 @@ struct TracedStep {
     std::vector<StepMark> optimizer;
     Duration optimizer_host{0};  // until the next step begins
     Duration optimizer_device{0};
-    Duration optimizer_idle{0};     // of optimizer_host, or of optimizer_device where that is the host
-    std::vector<HostGap> gaps;      // in turn
+    Duration optimizer_idle{0};  // of optimizer_host, or of optimizer_device where that is the host
+    std::vector<HostGap> gaps;   // in turn
     std::vector<TracedCollective> collectives;  // as issued
     Duration device_busy{0};                    // the compute stream, with this step's work
     // The compute stream was free, and what follows launched, until collectives had ended that are

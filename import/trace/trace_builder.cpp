@@ -28,8 +28,8 @@ void KeptBytes::hold(std::size_t bytes) {
 }
 
 void HostWork::add(const TraceEvent& operation) {
-    constexpr std::int64_t longest_ns = 60'000'000'000;  // longer ones are no operations of a step
-    if (operation.duration_ns() > longest_ns) {
+    constexpr std::int64_t no_operation_ns = 60'000'000'000;
+    if (operation.duration_ns() > no_operation_ns) {
         return;
     }
     const auto size = static_cast<std::int64_t>(bins);
@@ -38,8 +38,7 @@ void HostWork::add(const TraceEvent& operation) {
     };
     const std::int64_t last = floor_of(operation.end_ns, bin_ns);
     for (std::int64_t bin = floor_of(operation.begin_ns, bin_ns); bin <= last; ++bin) {
-        const auto [chunk, is_new] =
-            chunks_.try_emplace({operation.thread, floor_of(bin, size)});
+        const auto [chunk, is_new] = chunks_.try_emplace({operation.thread, floor_of(bin, size)});
         if (is_new) {
             kept_.hold(sizeof(std::bitset<bins>) + entry_bytes);
         }
@@ -57,7 +56,8 @@ std::vector<TraceEvent> HostWork::events() const {
             }
             const std::int64_t at_ns = begin_ns + static_cast<std::int64_t>(bin) * bin_ns;
             const bool goes_on = !found.empty() && found.back().thread == place.first &&
-                                 found.back().end_ns == at_ns;
+                                 found.back().end_ns == at_ns &&
+                                 found.back().duration_ns() < longest_ns;
             if (!goes_on) {
                 TraceEvent& event = found.emplace_back();
                 event.kind = TraceEventKind::operation;

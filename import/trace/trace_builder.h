@@ -60,11 +60,12 @@ class HostWork {
     explicit HostWork(KeptBytes& kept) : kept_(kept) {}
 
     void add(const TraceEvent& operation);
-    // One event for each time without a pause.
+    // One event for each time without a pause, or several: a step has those that begin in it.
     [[nodiscard]] std::vector<TraceEvent> events() const;
 
   private:
     static constexpr std::int64_t bin_ns = 100'000;
+    static constexpr std::int64_t longest_ns = 500'000;
     static constexpr std::size_t bins = 4096;
 
     KeptBytes& kept_;

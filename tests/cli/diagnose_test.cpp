@@ -25,8 +25,9 @@ void write_traces(const TestFolder& folder) {
     shape.idle_us = 9000;
     shape.loads_data = true;
     write_file(folder.file("slow.json"), SyntheticTrace(shape).document().dump());
-    check_ends_well(run({BUCKETWISE_BINARY, "import", "kineto", "sound.json", "-o", "expected.json"},
-                        {.folder = folder.path()}));
+    check_ends_well(
+        run({BUCKETWISE_BINARY, "import", "kineto", "sound.json", "-o", "expected.json"},
+            {.folder = folder.path()}));
 }
 
 TEST_CASE("a slow step is diagnosed against a sound one, as text, numbers, page and timeline",

@@ -178,18 +178,26 @@ def check_sharded(folder, rank):
             fully_shard(block)
         return fully_shard(wrapped)
 
+    def hooks_of(wrapped):
+        return [(len(module._forward_pre_hooks), len(module._forward_hooks)) for module in wrapped.modules()]
+
     def run(wrapped, name):
         with bw.advise(wrapped, folder / name) as advice:
             losses = train(wrapped, STEPS)
         return advice, losses
 
+    wrapped = sharded(False)
+    exposed = bw.ExposedCommunication(wrapped)
+    train(wrapped, 6)
+    assert 0 < exposed.ms() < 1e4, exposed.ms()
     for again in (False, True):
         name = f"sharded{again}"
         without = train(sharded(again), STEPS)
         wrapped = sharded(again)
+        before = hooks_of(wrapped)
         (advice, losses), said = said_by(lambda: run(wrapped, name))  # noqa: B023
         assert losses == without, f"{name}: losses differ with advise()"
-        check_no_trace(torch, wrapped, backward)
+        assert torch.autograd.backward is backward and hooks_of(wrapped) == before, "hooks are left"  # but for FSDP2's own
         if rank != 0:
             assert advice.result is None and advice.exposed_ms is None and not said, said
             continue
@@ -206,6 +214,26 @@ def check_sharded(folder, rank):
             assert block in [record["bytes"] for record in records if record["kind"] == kind], (block, records)
         for part in ("replayed it takes", "all-gathers and reduce-scatters of the model's sizes", "fully_shard("):
             assert part in " ".join(said.split()), f"{name}: {part} is missing in {said}"
+
+
+def check_exposed(folder, rank):
+    """A training that logs what it waits for trains the same, and gets a number."""
+    torch.manual_seed(5)
+    without = train(DistributedDataParallel(model(torch.nn)), 12)
+    torch.manual_seed(5)
+    wrapped = DistributedDataParallel(model(torch.nn))
+
+    def run():
+        exposed = bw.ExposedCommunication(wrapped)
+        first, losses = exposed.ms(), train(wrapped, 6)
+        after, more = exposed.ms(), train(wrapped, 6)
+        return [first, after, exposed.ms()], losses + more
+
+    (values, losses), said = said_by(run)
+    assert losses[:6] == without[:6], "losses differ with ExposedCommunication"
+    assert values[0] is None and 0 < values[1] < 1e4 and 0 < values[2] < 1e4, values
+    assert not said, said
+    wrapped.module(torch.randn(32, WIDTH))  # the last call watches passes that do not come
 
 
 def check_device(folder, rank):
@@ -378,13 +406,14 @@ def check(rank, _, __, folder):
     watch.HOPELESS_SPREAD = watch.MOSTLY_UNSEEN = sys.modules["bucketwise.torch.advice"].POOR = math.inf
     warnings.simplefilter("ignore")
     for own in (check_harmless_and_complete, check_links, check_all_ranks_are_needed, check_evaluation, check_failures,
-                check_trace_handler, check_device):
+                check_trace_handler, check_device, check_exposed):
         own(folder, rank)
     if hasattr(importlib.import_module("torch.distributed.fsdp"), "fully_shard"):
         check_sharded(folder, rank)
     for own in (check_accelerate, check_lightning, check_transformers):
         name = own.__name__.removeprefix("check_")
-        if importlib.util.find_spec(name) is not None:
+        packages = [name] if name != "transformers" else [name, "accelerate"]  # its Trainer needs it
+        if all(importlib.util.find_spec(package) is not None for package in packages):
             own(folder, rank)
         elif rank == 0:
             print(f"{name} is not installed, and so was not checked")

@@ -101,13 +101,13 @@ def measure(rank, _, options, folder):
 
     Training(trained, options).losses(5)  # warms up what is made once in a process
     steps = STEPS[options["wrapper"]]
-    Training(trained, options).losses(2)  # as much memory as two trainings take
+    plain, training = (Training(trained, options) for _ in range(2))
     begin = time.perf_counter()
-    plain = Training(trained, options)
     without = plain.losses(steps)
     middle = time.perf_counter()
-    training = Training(trained, options)
-    training_mib = peak_mib()
+    training_mib = peak_mib()  # of one that trains, beside another's parameters
+    plain.optimizer.state.clear()
+    plain.model.zero_grad(set_to_none=True)
     with advise(training.model, folder / "advice", program=options["bucketwise"]) as advice:
         losses = training.losses(steps)
         end = time.perf_counter()

@@ -75,7 +75,7 @@ class Advice:
 
     @property
     def exposed_ms(self):
-        """Communication of the running step that no computing hides; None until there is a result."""
+        """Communication of the running step that no computing hides, in ms. There is none before there is a result."""
         return None if self.result is None else self.result["exposed_ms"]
 
     def wait(self, timeout_s=None):

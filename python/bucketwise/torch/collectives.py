@@ -3,12 +3,13 @@
 import itertools
 import json
 import os
+import statistics
+import time
 
 import torch
 import torch.distributed as dist
 
-from bucketwise.torch.all_reduce import (KIB, MIB, SHARE_S, SIZES, AllReduceTiming, environment, message_record,
-                                         transport_of)
+from bucketwise.torch.all_reduce import KIB, MIB, SIZES, AllReduceTiming, environment, message_record, transport_of
 from bucketwise.torch.watch import CudaClock, HostClock, replace_file, say
 
 # Each kind has so much time for so many rounds, and a round times every size once more. The first two collectives make
@@ -67,12 +68,14 @@ class _Timing:
             found[size].append(self.seconds(kind, size))
         return found
 
-    def seconds(self, kind, size):
-        """Seconds of one collective on the slowest rank, all starting at once."""
+    def seconds(self, kind, size, after=None):
+        """Seconds of one collective on the slowest rank, all starting at once, or once each has done `after`."""
         # As in FSDP2: the all-gather is in place, the reduce-scatter writes to another tensor, and both write to memory
         # that was just allocated, which on a CPU costs page faults.
         whole = self.whole[: size // 4]
         dist.all_reduce(self.whole[:1], group=self.group)
+        if after is not None:
+            after()
         begin = self.clock.now()
         if kind == "allgather":
             gathered = torch.empty_like(whole)
@@ -105,7 +108,10 @@ class ShardedTiming(AllReduceTiming):
 
     schedule = "aaaa"
     file = "collectives.jsonl"
+    enough_s = 2.0
     MOST_SIZES, SMALL = 5, 64 * KIB
+    TURN_S = 0.4  # of one time between steps, after the first
+    MOST_COMPUTED_S = 0.05  # before each collective of a host
 
     def _set_up(self, capture):
         if not self._all_take_part(capture, dist.group.WORLD, None):
@@ -115,6 +121,9 @@ class ShardedTiming(AllReduceTiming):
         if mesh.shard_mesh_size * replicas != dist.get_world_size():
             self.problem = "the model's mesh is not that of all ranks"
             return False
+        operations = [o for one in capture.passes[-1:] for way in one.operations.values() for o in way]
+        computed_us = sum(o.device_us() for o in operations) / max(len(operations), 1) if not self.on_device else 0.0
+        self.computed_s = min(1e-6 * computed_us, self.MOST_COMPUTED_S)
         sizes = self._sizes(capture)
         self.timings = [(_Timing(mesh.shard_process_group, sizes, self.device), KINDS[:2])]
         if replicas > 1:
@@ -123,25 +132,32 @@ class ShardedTiming(AllReduceTiming):
         return True
 
     def _sizes(self, capture):
-        """Bytes of the groups as they are gathered, the largest among them, and a small one for the latency."""
+        """Bytes of the groups as they are gathered, the largest among them; where all are alike also a small one, for the
+        latency."""
         found = sorted({sum(p._orig_size.numel() * (p.param_dtype or p.orig_dtype).itemsize for p in group.fsdp_params)
                         for group in capture.groups})
         step = -(-len(found) // self.MOST_SIZES)
-        return sorted({min(self.SMALL, found[0]), *found[::-1][::step]})
+        return sorted({*found[::-1][::step], *([min(self.SMALL, found[0])] if len(found) == 1 else [])})
 
     def _time_alone(self, capture):
-        for timing, kinds in self.timings:
-            for kind in kinds:
-                for size in timing.sizes:
-                    self._time(timing, kind, size)
+        work = [(timing, kind, size) for timing, kinds in self.timings for kind in kinds for size in timing.sizes]
+        rounds = 1
+        if self.times:
+            longest = self._agreed([sum(min(times) for times in self.times.values())])[0]
+            rounds = max(1, min(10, int(self.TURN_S / longest)))
+        else:
+            for timing, kind, size in work:
+                timing.seconds(kind, size)  # makes connections
+        for timing, kind, size in rounds * work:
+            self.times.setdefault((kind, size), []).append(timing.seconds(kind, size, self._compute))
 
-    def _time(self, timing, kind, size):
-        times = self.times.setdefault((kind, size), [])
-        if not times:
-            timing.seconds(kind, size)  # makes connections
-        share = SHARE_S / sum(len(kinds) * len(each.sizes) for each, kinds in self.timings)
-        count = max(1, min(10, int(share / min(times)))) if times else 1
-        times += [timing.seconds(kind, size) for _ in range(count)]
+    def _compute(self):
+        """On a host, for as long as a module does: as in a step, ranks come to a collective from other work, at moments
+        that differ."""
+        if not self.on_device:
+            factors, end = torch.ones(256, 256), time.perf_counter() + self.computed_s
+            while time.perf_counter() < end:
+                factors @ factors
 
     def _exchange(self, capture):
         # Ranks of other meshes take part in what all agree on.
@@ -151,9 +167,11 @@ class ShardedTiming(AllReduceTiming):
 
     def records(self):
         backend = dist.get_backend(self.group)
+        # Where nothing hides what a step waits for, times add up, and with them their means.
+        found = [(*key, times if self.on_device else len(times) * [statistics.mean(times)]) for *key, times in self.found]
         lines = [environment(transport_of(backend, self.found[0][2], self.on_device), self.hosts, self.on_device)]
         return lines + [message_record(kind, transport_of(backend, of, self.on_device), size, times)
-                        for kind, size, of, times in self.found]
+                        for kind, size, of, times in found]
 
     def summary(self):
         kinds = {"allgather": "all-gathers", "reducescatter": "reduce-scatters", "allreduce": "all-reduces"}

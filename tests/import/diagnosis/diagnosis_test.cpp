@@ -1,6 +1,7 @@
 #include "import/diagnosis/diagnosis.h"
 
 #include <algorithm>
+#include <fstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "tests/catch.h"
 #include "tests/contains.h"
 #include "tests/import/replay/imported_trace.h"
+#include "tests/import/replay/stored_trace.h"
 
 namespace bucketwise {
 namespace {
@@ -109,6 +111,27 @@ TEST_CASE("a host that does nothing is told, with where and for how long", "[dia
     CHECK(diagnosed(hidden).causes.empty());
 }
 
+TEST_CASE("a host that is in a library's operation does something; a script's range says nothing",
+          "[diagnosis]") {
+    TraceShape shape = sound_shape();
+    shape.idle_us = 9000;
+    shape.idle_in = "aten::unflatten_dense_tensors";
+    const Diagnosis busy = diagnosed(shape);
+    CAPTURE(text_of(busy));
+    CHECK(busy.causes.empty());
+    shape.idle_in = "## forward ##";
+    CHECK(kinds_of(diagnosed(shape)) == std::vector{TraceCause::late_host});
+    // The same holds for a CPU, whose operations are all kept.
+    shape.device = false;
+    shape.idle_in = "aten::unflatten_dense_tensors";
+    CHECK(std::ranges::all_of(traced(shape).steps,
+                              [](const TracedStep& step) { return step.gaps.empty(); }));
+    shape.idle_in = "## forward ##";
+    CHECK(std::ranges::all_of(traced(shape).steps, [](const TracedStep& step) {
+        return step.gaps.size() == 1 && step.gaps.front().counted > duration_from_us(8900);
+    }));
+}
+
 TEST_CASE("a host that waits for the device, and a stream that waits for others, are told",
           "[diagnosis]") {
     TraceShape reads = sound_shape();
@@ -184,8 +207,24 @@ TEST_CASE("the rank that the others wait for is told, and where it is late", "[d
     CHECK(diagnosis.causes.front().kind == TraceCause::late_rank);
     CHECK(diagnosis.causes.front().text == "rank 1 is late, and the others wait for it");
     CHECK(contains(diagnosis.causes.front().evidence, "before data loading"));
-    CHECK(costs_ms(diagnosis, TraceCause::late_rank) ==
-          Approx(costs).epsilon(0.1));
+    CHECK(costs_ms(diagnosis, TraceCause::late_rank) == Approx(costs).epsilon(0.1));
+}
+
+// tests/pytorch/plant_causes.py: steps with rank 1 late took 539.2 ms, and steps without 394.8 ms.
+TEST_CASE("a late rank of a real training costs what it was measured to cost", "[diagnosis]") {
+    std::vector<TracedRank> ranks;
+    for (const char* file : {"traces/late_rank.0", "traces/late_rank.1"}) {
+        ranks.push_back(traced_rank(read_kineto_trace(stored_trace(file), file)));
+    }
+    std::ifstream stream(BUCKETWISE_TEST_DATA_DIR "/traces/late_rank_expected.json");
+    const Sound sound{.expected = parse_scenario(Json::parse(stream), "expected", no_file)};
+    for (const Sound& given : {sound, Sound{}}) {
+        const Diagnosis diagnosis = diagnose(ranks, {}, given).diagnosis;
+        CAPTURE(text_of(diagnosis));
+        CHECK(kinds_of(diagnosis) == std::vector{TraceCause::late_rank});
+        CHECK(diagnosis.causes.front().text == "rank 1 is late, and the others wait for it");
+        CHECK(costs_ms(diagnosis, TraceCause::late_rank) == Approx(539.2 - 394.8).epsilon(0.1));
+    }
 }
 
 TEST_CASE("copies are a cause where what is expected has none", "[diagnosis]") {

@@ -176,7 +176,7 @@ std::vector<RealTrace> imported_traces() {
          default_buckets,
          R"({"fused_copies":true,"strategy":"ddp"})",
          {"batched_grad_copy"},
-         0.15},  // steps of 4 to 14 ms, in which two all-reduces wait side by side
+         0.15},  // its steps take 4 to 14 ms, and two all-reduces wait side by side
         // Cut into two pieces, of two layers and of one; within each weights come as they are done.
         {"ddp_compiled",
          {262144, 512, 262144, 262144, 512, 512},

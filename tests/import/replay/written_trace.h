@@ -66,6 +66,7 @@ struct TraceShape {
     bool coalesced = false;            // gradients' all-reduces are of several tensors at once
     double idle_us = 0;                // before forward's second kernel the host does nothing
     bool loads_data = false;           // but to wait for DataLoader
+    std::string idle_in = {};          // and is in an operation of this name
     double others_us = 0;              // in forward the host waits for an all-to-all
     double stall_us = 0;               // in forward the device does, for one that takes so long
     // In forward, after its first kernel, three kernels as long on a stream of their own. The first
@@ -260,6 +261,9 @@ class SyntheticTrace {
         if (kernel == 1 && shape_.loads_data) {
             add("user_annotation", "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__",
                 1, main_thread, host_, shape_.idle_us);
+        }
+        if (kernel == 1 && !shape_.idle_in.empty()) {
+            add("cpu_op", shape_.idle_in, 1, main_thread, host_, shape_.idle_us);
         }
         host_ += kernel == 1 ? shape_.idle_us : 0;
     }
