@@ -41,7 +41,7 @@ Duration uncertain(const Steps& steps) {
                   normal_95 / quartiles_apart / std::sqrt(static_cast<double>(steps.size())));
 }
 
-// The least cost that is told from the differences between steps.
+// The least cost that stands out from the differences between steps.
 Duration noticeable_cost(const StepSummary& traced, Duration spread,
                          const std::optional<Duration>& sound) {
     constexpr double least = 0.05;  // of a step
@@ -91,7 +91,7 @@ std::vector<DiagnosedCause> causes_of(MendedSteps& steps, bool same_buckets, Dur
 }
 
 // Adds the cause of the replay's error, where the trace shows one: collectives that run alone, or
-// waits for ranks of which there is no trace.
+// waits for ranks without a trace.
 void add_what_is_left(const Replay& replayed, const TraceImport& imported, Duration noticeable,
                       std::vector<DiagnosedCause>& causes) {
     // More than a replay is usually off by.

@@ -212,7 +212,7 @@ def check_sharded(folder, rank):
                                                                torch.nn.Linear(2 * WIDTH, WIDTH)).parameters())
         for kind in ("allgather", "reducescatter"):
             assert block in [record["bytes"] for record in records if record["kind"] == kind], (block, records)
-        for part in ("replayed it takes", "all-gathers and reduce-scatters of the model's sizes", "fully_shard("):
+        for part in ("replayed it takes", "all-gathers and reduce-scatters of the model's sizes"):
             assert part in " ".join(said.split()), f"{name}: {part} is missing in {said}"
 
 
@@ -233,7 +233,6 @@ def check_exposed(folder, rank):
     assert losses[:6] == without[:6], "losses differ with ExposedCommunication"
     assert values[0] is None and 0 < values[1] < 1e4 and 0 < values[2] < 1e4, values
     assert not said, said
-    wrapped.module(torch.randn(32, WIDTH))  # the last call watches passes that do not come
 
 
 def check_device(folder, rank):
