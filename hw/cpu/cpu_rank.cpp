@@ -73,9 +73,9 @@ void CpuRank::settle() {
 // Where no copy divides, the collective averages, as NCCL's does. Averaging is computing, so it is
 // not free.
 void CpuRank::launch(std::size_t /*instruction*/, std::int32_t collective) {
-    tickets_[static_cast<std::size_t>(collective)] =
-        thread().launch([this, collective, exchange = exchange_of(collective)] {
-            copy_before(collective, Lane::moving);
+    tickets_[static_cast<std::size_t>(collective)] = thread().launch(
+        [this, collective, exchange = exchange_of(collective), micro_step = micro_step()] {
+            copy_before(collective, Lane::moving, micro_step);
             if (communicates()) {
                 carry(communicators_.of(this->collective(collective).among.communicator), exchange);
             }
@@ -83,7 +83,7 @@ void CpuRank::launch(std::size_t /*instruction*/, std::int32_t collective) {
                 copy_scaled(exchange.own, exchange.own, exchange.elements(), exchange.dtype,
                             mean_factor());
             }
-            copy_after(collective, Lane::placing);
+            copy_after(collective, Lane::placing, micro_step);
         });
 }
 

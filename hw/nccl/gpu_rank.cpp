@@ -286,8 +286,8 @@ void GpuRank::warm_up(std::int64_t number) {
     finish();
     begin_step_again(number);
     warm_.push_back(now);
+    prepare_step();  // writes from the host what restoring reads on a stream
     restore_exchanged();
-    prepare_step();
 }
 
 std::optional<StepTrace> GpuRank::run_each(const ReplayedStep& step, std::int64_t number) {
@@ -378,7 +378,7 @@ void GpuRank::launch(std::size_t instruction, std::int32_t collective) {
         launched.kind == CollectiveKind::all_gather && launched.before.route != CopyRoute::none;
     if (is_filled) {
         follow(instruction);
-        copy_before(collective, Lane::filling);
+        copy_before(collective, Lane::filling, micro_step());
     }
     events.launched.record(is_filled ? filling_ : compute_);
     events.launched.hold_up(stream);
@@ -386,7 +386,7 @@ void GpuRank::launch(std::size_t instruction, std::int32_t collective) {
         stamps_.of_collective(*launched.follows).done.hold_up(stream);
     }
     if (!is_filled) {
-        copy_before(collective, lane);
+        copy_before(collective, lane, micro_step());
     }
     stamps_.stamp(events.begin, stream, is_captured_);
     if (communicates()) {
@@ -398,7 +398,7 @@ void GpuRank::launch(std::size_t instruction, std::int32_t collective) {
         return;
     }
     events.end.hold_up(placing_);
-    copy_after(collective, Lane::placing);
+    copy_after(collective, Lane::placing, micro_step());
     events.done.record(placing_);
 }
 

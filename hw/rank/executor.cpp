@@ -130,7 +130,7 @@ void Executor::execute(std::size_t instruction) {
         case InstructionKind::backward:
             return backward(one.subject);
         case InstructionKind::copy:
-            return perform(one.copy, of_instruction_[instruction], Lane::compute);
+            return perform(one.copy, of_instruction_[instruction], Lane::compute, micro_step_);
         case InstructionKind::launch:
             return launch(instruction, one.subject);
         case InstructionKind::wait:
@@ -156,27 +156,27 @@ void Executor::backward(std::int32_t operation) {
                        accumulates_ && micro_step_ > 0);
 }
 
-void Executor::perform(Copy copy, std::size_t transfer, Lane lane) {
+void Executor::perform(Copy copy, std::size_t transfer, Lane lane, std::int64_t micro_step) {
     if (copy.route == CopyRoute::bucket_to_host) {
         return examine(transfer, lane);
     }
     const bool adds_share =
-        copy.route == CopyRoute::bucket_to_share && adds_shares_ && micro_step_ > 0;
+        copy.route == CopyRoute::bucket_to_share && adds_shares_ && micro_step > 0;
     if (copy.how == Copying::adding || adds_share) {
         return add(transfer, lane);
     }
     this->copy(transfer, copy.how == Copying::averaging ? mean_factor() : 1.0, lane);
 }
 
-void Executor::copy_before(std::int32_t collective, Lane lane) {
+void Executor::copy_before(std::int32_t collective, Lane lane, std::int64_t micro_step) {
     if (const Copy copy = this->collective(collective).before; copy.route != CopyRoute::none) {
-        perform(copy, of_before_[static_cast<std::size_t>(collective)], lane);
+        perform(copy, of_before_[static_cast<std::size_t>(collective)], lane, micro_step);
     }
 }
 
-void Executor::copy_after(std::int32_t collective, Lane lane) {
+void Executor::copy_after(std::int32_t collective, Lane lane, std::int64_t micro_step) {
     if (const Copy copy = this->collective(collective).after; copy.route != CopyRoute::none) {
-        perform(copy, of_after_[static_cast<std::size_t>(collective)], lane);
+        perform(copy, of_after_[static_cast<std::size_t>(collective)], lane, micro_step);
     }
 }
 

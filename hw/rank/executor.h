@@ -58,9 +58,12 @@ class Executor : public RankDevice {
     virtual void execute(std::size_t instruction);
 
     [[nodiscard]] const Transfer& transfer(std::size_t number) const { return transfers_[number]; }
-    // The copies that are part of a collective.
-    void copy_before(std::int32_t collective, Lane lane);
-    void copy_after(std::int32_t collective, Lane lane);
+    // The one that computes now, or computed last.
+    [[nodiscard]] std::int64_t micro_step() const { return micro_step_; }
+    // The copies that are part of a collective, which was launched in `micro_step`: by the time
+    // they are made the next one may compute.
+    void copy_before(std::int32_t collective, Lane lane, std::int64_t micro_step);
+    void copy_after(std::int32_t collective, Lane lane, std::int64_t micro_step);
 
     [[nodiscard]] const ReplayedStep& step() const { return *step_; }
     [[nodiscard]] bool communicates() const { return communicate_ == Communicate::yes; }
@@ -116,7 +119,7 @@ class Executor : public RankDevice {
     void clear(const TensorMemory& memory);
     void plan_transfers();
     [[nodiscard]] std::size_t transfer_of(Copy copy, std::int32_t subject);
-    void perform(Copy copy, std::size_t transfer, Lane lane);
+    void perform(Copy copy, std::size_t transfer, Lane lane, std::int64_t micro_step);
     void backward(std::int32_t operation);
     void write_shards();
 
