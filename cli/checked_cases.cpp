@@ -294,10 +294,8 @@ std::vector<GateCase> cases_of_files(const ScenarioOptions& options,
     std::vector<GateCase> cases;
     for (const std::string& file : files) {
         const FileKind kind = kind_of_file(file);
-        if (kind == FileKind::profiler_trace) {
-            traces.push_back(read_kineto_file(file));
-        } else if (kind == FileKind::nsys_export) {
-            std::ranges::move(read_nsys_file(file, {}), std::back_inserter(traces));
+        if (kind == FileKind::profiler_trace || kind == FileKind::nsys_export) {
+            std::ranges::move(read_trace_file(file, kind), std::back_inserter(traces));
         } else if (kind == FileKind::measurements) {
             measured.push_back(file);
         } else {

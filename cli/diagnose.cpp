@@ -55,13 +55,9 @@ struct DiagnoseOptions {
 std::vector<TracedRank> ranks_of(const std::vector<std::string>& files) {
     std::vector<TracedRank> ranks;
     for (const std::string& file : files) {
-        const FileKind kind = kind_of_file(file);
-        if (kind == FileKind::nsys_export) {
-            std::ranges::move(read_nsys_file(file, {}), std::back_inserter(ranks));
-        } else {
-            ranks.push_back(
-                reading({file}, FileKind::profiler_trace, [&] { return read_kineto_file(file); }));
-        }
+        std::ranges::move(reading({file}, FileKind::profiler_trace,
+                                  [&] { return read_trace_file(file, kind_of_file(file)); }),
+                          std::back_inserter(ranks));
     }
     return ranks;
 }
@@ -80,7 +76,9 @@ Sound sound_of(const DiagnoseOptions& options) {
         sound.expected =
             parse_scenario(document, options.expected, read_text_file, StrategyKinds::all);
     }
-    if (options.scenario.link) {
+    if (options.scenario.link && sound.expected) {
+        sound.link = sound.expected->link;
+    } else if (options.scenario.link) {
         const Json link = *options.scenario.link;
         sound.link = read_link({&link, "--link", ""}, read_text_file);
     }

@@ -92,8 +92,9 @@ std::string text_at(double x, double y, std::string_view style, std::string_view
 
 std::string slice_svg(const Slice& slice, double y, double scale, std::string_view colour) {
     constexpr double letter = 6.2;
-    const double x = label_width + slice.begin_us * scale;
-    const double width = std::max((slice.end_us - slice.begin_us) * scale, 0.3);
+    const double from_us = std::max(slice.begin_us, 0.0);  // a host may begin before its step does
+    const double x = label_width + from_us * scale;
+    const double width = std::max((slice.end_us - from_us) * scale, 0.3);
     std::string svg = fmt::format(
         "<rect x=\"{:.2f}\" y=\"{:.1f}\" width=\"{:.2f}\" height=\"18\" fill=\"{}\" "
         "stroke=\"#fff\" "

@@ -208,6 +208,11 @@ std::vector<TracedRank> read_nsys_file(const std::string& file, const NsysReques
     return ranks;
 }
 
+std::vector<TracedRank> read_trace_file(const std::string& file, FileKind kind) {
+    return kind == FileKind::nsys_export ? read_nsys_file(file, {})
+                                         : std::vector<TracedRank>{read_kineto_file(file)};
+}
+
 CommandHelp import_kineto_help() {
     const auto o = std::make_shared<TraceOptions>();
     CommandHelp help = trace_help("kineto", kineto_text, *o, {});

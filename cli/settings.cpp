@@ -157,8 +157,8 @@ void add_computing(const TypedSettings& typed, const ModelWorkload* model, Json&
     if (typed.compiles_blocks) {
         keys["execution"] = "compiled";
     }
-    if (!typed.arithmetic.empty()) {
-        keys["arithmetic"] = typed.arithmetic;
+    if (typed.arithmetic) {
+        keys["arithmetic"] = name_of(*typed.arithmetic);
     }
     if (workload.contains("device")) {
         workload.update(keys);
@@ -178,9 +178,11 @@ Json document_with(const ScenarioOptions& options, const std::string& file,
         question.notes.push_back(fmt::format(
             "the scenario's float32 is taken as {}, as the settings say", name_of(*typed.dtype)));
     }
-    const Scenario plain = parse_scenario(document, file, read_text_file, StrategyKinds::all);
-    add_computing(typed, std::get_if<ModelWorkload>(&plain.workload), document["workload"],
-                  question.notes);
+    if (typed.recompute || typed.compiles_blocks || typed.arithmetic) {
+        const Scenario plain = parse_scenario(document, file, read_text_file, StrategyKinds::all);
+        add_computing(typed, std::get_if<ModelWorkload>(&plain.workload), document["workload"],
+                      question.notes);
+    }
     if (typed.sharding) {
         Json& sync = document["sync"] = Json::object();
         sync["strategy"] = name_of(typed.sharding->strategy);
@@ -417,8 +419,8 @@ std::vector<std::string> said_of(const TypedSettings& typed) {
     if (typed.compiles_blocks) {
         said.emplace_back("blocks are compiled");
     }
-    if (!typed.arithmetic.empty()) {
-        said.push_back(fmt::format("products of linear layers are {}", typed.arithmetic));
+    if (typed.arithmetic) {
+        said.push_back(fmt::format("products of linear layers are {}", name_of(*typed.arithmetic)));
     }
     if (typed.accumulation.value_or(1) > 1) {
         said.push_back(fmt::format("{} micro-steps a step", *typed.accumulation));

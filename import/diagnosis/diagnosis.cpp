@@ -9,17 +9,12 @@
 
 #include "import/diagnosis/evidence.h"
 #include "import/diagnosis/mended_step.h"
+#include "import/replay/changed_step.h"
 #include "import/replay/replay.h"
 #include "import/replay/trace_advice.h"
 
 namespace bucketwise {
 namespace {
-
-double share(Duration part, Duration whole) {
-    return whole > Duration{0}
-               ? static_cast<double>(part.count()) / static_cast<double>(whole.count())
-               : 0.0;
-}
 
 // How far apart half of the steps are.
 Duration spread_of(const Steps& steps) {
@@ -45,8 +40,7 @@ Duration uncertain(const Steps& steps) {
 Duration noticeable_cost(const StepSummary& traced, Duration spread,
                          const std::optional<Duration>& sound) {
     constexpr double least = 0.05;  // of a step
-    const Duration whole = std::min(traced.step, sound.value_or(traced.step));
-    return std::max(Duration{std::llround(least * static_cast<double>(whole.count()))}, spread);
+    return std::max(scaled(std::min(traced.step, sound.value_or(traced.step)), least), spread);
 }
 
 // Mends the causes one after another, each time the one that saves most.
@@ -128,9 +122,8 @@ void set_range(const Replay& replayed, const Steps& steps, Diagnosis& diagnosis)
     constexpr double least = 0.01;
     const StepSummary& traced = replayed.traced;
     const double error = std::hypot(least, share(uncertain(steps), traced.step), replayed.error());
-    const auto whole = static_cast<double>(diagnosis.expected.count());
-    diagnosis.least = Duration{std::llround(whole * std::max(1 - error, 0.0))};
-    diagnosis.most = Duration{std::llround(whole * (1 + error))};
+    diagnosis.least = scaled(diagnosis.expected, std::max(1 - error, 0.0));
+    diagnosis.most = scaled(diagnosis.expected, 1 + error);
 }
 
 }  // namespace
@@ -158,8 +151,9 @@ Diagnosed diagnose(const std::vector<TracedRank>& ranks, const TraceImportReques
     diagnosis.replayed = replayed.step;
     diagnosis.compared = sound.expected || sound.link;
     diagnosis.binds = binds_text(traced.imported, replayed);
-    diagnosis.noticeable = noticeable_cost(replayed.traced, uncertain(traced.imported.run->alike()),
-                                           steps.sound_length());
+    const std::optional<Duration> sound_length = steps.sound_length();
+    diagnosis.noticeable =
+        noticeable_cost(replayed.traced, uncertain(traced.imported.run->alike()), sound_length);
     Mended mended;
     const auto poor = replay_caveat(replayed.step, replayed.traced.step, "the trace");
     add_what_is_left(replayed, traced.imported, diagnosis.noticeable, diagnosis.causes);
@@ -173,7 +167,7 @@ Diagnosed diagnose(const std::vector<TracedRank>& ranks, const TraceImportReques
         std::ranges::stable_sort(causes, std::ranges::greater{}, &DiagnosedCause::costs);
         diagnosis.causes = std::move(causes);
     }
-    diagnosis.expected = steps.sound_length().value_or(steps.length(mended));
+    diagnosis.expected = sound_length ? *sound_length : steps.length(mended);
     set_range(replayed, traced.imported.run->alike(), diagnosis);
     result.mended = steps.step(mended);
     result.scenario = traced.scenario;

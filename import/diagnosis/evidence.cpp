@@ -1,14 +1,14 @@
 #include "import/diagnosis/evidence.h"
 
 #include <algorithm>
-#include <map>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
-#include "import/replay/step_document.h"
+#include "import/replay/changed_step.h"
 #include "sim/link/collective.h"
 #include "sim/report/number_text.h"
 #include "sim/report/sharding_text.h"
@@ -96,9 +96,10 @@ std::string gap_text(const Steps& steps) {
 
 void describe_late_rank(MendedSteps& steps, DiagnosedCause& cause) {
     const TracedRun& run = *steps.run({}).imported.run;
-    cause.change =
-        "look at that rank's data loading, at other processes on its cores, and at its "
-        "device's clocks";
+    cause.change = run.rank().has_device
+                       ? "look at that rank's data loading, at other processes on its cores, and "
+                         "at its device's clocks"
+                       : "look at that rank's data loading, and at other processes on its cores";
     if (!steps.punctual()) {
         cause.text = fmt::format("{} waits for other ranks", rank_name(run.rank()));
         cause.evidence = "its collectives take longer than their sizes take on the link";
@@ -127,40 +128,27 @@ void describe_late_host(MendedSteps& steps, const Mended& mended, DiagnosedCause
 
 // --- operations ---
 
-struct Change {
-    std::string name;
-    Duration before{0};
-    Duration after{0};
-};
-
-// The operations that lose most, by name.
-std::string operations_evidence(const SimulatedStep& traced, const StepInput& sound,
+// Computing, or launching, of each pass as it is and as expected.
+std::string operations_evidence(const StepInput& traced, const StepInput& sound,
                                 Duration TimedOperation::*part) {
-    std::map<std::string, Change> by_name;
-    const auto add = [&](const std::vector<TimedOperation>& pass, const char* name,
-                         Duration Change::*side) {
+    const auto total = [part](const std::vector<TimedOperation>& pass) {
+        Duration sum{0};
         for (const TimedOperation& operation : pass) {
-            if (!is_wait(operation)) {
-                by_name[name].name = name;
-                by_name[name].*side += operation.*part;
-            }
+            sum += is_wait(operation) ? Duration{0} : operation.*part;
         }
+        return sum;
     };
+    std::vector<std::string> texts;
     for (const auto& [pass, name] :
-         {std::pair(&Workload::forward, "forward"), std::pair(&Workload::backward, "backward")}) {
-        add(traced.input.workload.*pass, name, &Change::after);
-        add(sound.workload.*pass, name, &Change::before);
-    }
-    std::string text;
-    for (const auto& [name, change] : by_name) {
-        if (change.before <= Duration{0}) {
-            continue;
+         {std::pair(&Workload::backward, "backward"), std::pair(&Workload::forward, "forward")}) {
+        const Duration before = total(sound.workload.*pass);
+        const Duration after = total(traced.workload.*pass);
+        if (before > Duration{0}) {
+            texts.push_back(fmt::format("{} {} in place of {} ({:+.0f} %)", name, ms_text(after),
+                                        ms_text(before), 100 * (share(after, before) - 1)));
         }
-        text += fmt::format("{}{} {} in place of {} ({:+.0f} %)", text.empty() ? "" : ", ", name,
-                            ms_text(change.after), ms_text(change.before),
-                            100 * (to_us(change.after) / to_us(change.before) - 1));
     }
-    return text;
+    return fmt::format("{}", fmt::join(texts, ", "));
 }
 
 void describe_buckets(MendedSteps& steps, const Mended& mended, DiagnosedCause& cause) {
@@ -213,6 +201,7 @@ Overlapped overlap_of(const TraceImport& imported, const Replay& replayed) {
 void describe(MendedSteps& steps, const Mended& mended, DiagnosedCause& cause) {
     const MendedSteps::Run& run = steps.run(mended);
     const Steps& own = steps.steps_of(mended);
+    const bool has_device = !run.input.workload.host_is_device;
     switch (cause.kind) {
         case TraceCause::unused_parameters:
             cause.text = "unused parameters are looked for in every step";
@@ -269,27 +258,29 @@ void describe(MendedSteps& steps, const Mended& mended, DiagnosedCause& cause) {
             cause.text = fmt::format("collectives are slower than on {}",
                                      sound.name.empty() ? "the expected link" : sound.name);
             cause.evidence = link_evidence(run, sound);
-            cause.change =
-                "NCCL_DEBUG=INFO says which network NCCL chose: NET/Socket in place of "
-                "NET/IB, SHM in place of P2P; else other jobs on the link";
+            cause.change = has_device
+                               ? "NCCL_DEBUG=INFO says which network NCCL chose: NET/Socket in "
+                                 "place of NET/IB, SHM in place of P2P; else other jobs on the link"
+                               : "the network interface that the backend chose "
+                                 "(GLOO_SOCKET_IFNAME), its rate, other jobs on the link";
             return;
         }
         case TraceCause::slow_launching:
-            cause.text = "operations take the host longer to launch";
-            cause.evidence = operations_evidence(steps.step(mended), steps.sound()->input,
-                                                 &TimedOperation::host);
-            cause.change =
-                "other processes on the host's cores, CUDA_LAUNCH_BLOCKING, a debugger "
-                "or a profiler; CPU frequency";
+        case TraceCause::slow_computing: {
+            const bool launches = cause.kind == TraceCause::slow_launching;
+            cause.text =
+                launches ? "operations take the host longer to launch" : "computing takes longer";
+            cause.evidence =
+                operations_evidence(steps.step(mended).input, steps.sound()->input,
+                                    launches ? &TimedOperation::host : &TimedOperation::device);
+            cause.change = launches ? "other processes on the host's cores, CUDA_LAUNCH_BLOCKING, "
+                                      "a debugger or a profiler; CPU frequency"
+                           : has_device ? "the device's clocks and power limit, other processes "
+                                          "on it, larger shapes than expected"
+                                        : "other processes on the host's cores, fewer threads, "
+                                          "CPU frequency, larger shapes than expected";
             return;
-        case TraceCause::slow_computing:
-            cause.text = "computing takes longer";
-            cause.evidence = operations_evidence(steps.step(mended), steps.sound()->input,
-                                                 &TimedOperation::device);
-            cause.change =
-                "the device's clocks and power limit, other processes on it, larger "
-                "shapes than expected";
-            return;
+        }
         case TraceCause::no_overlap:
             return;
     }

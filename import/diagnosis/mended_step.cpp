@@ -1,10 +1,9 @@
 #include "import/diagnosis/mended_step.h"
 
 #include <algorithm>
-#include <cmath>
-#include <tuple>
+#include <numeric>
 
-#include "import/replay/scenario_document.h"
+#include "import/replay/changed_step.h"
 #include "import/replay/step_document.h"
 #include "import/replay/trace_link.h"
 #include "sim/base/error.h"
@@ -29,13 +28,6 @@ Duration length_of(const SimulatedStep& step) {
     return Evaluator(step.input, step.sync).step(step.sync.bucket_cap);
 }
 
-template <typename Input, typename Visit>
-void for_each_pass(Input& input, const Visit& visit) {
-    visit(input.workload.forward);
-    visit(input.workload.backward);
-    visit(input.step.optimizer_operations);
-}
-
 // Work of other streams, or a wait for it.
 bool is_others(const TimedOperation& operation) {
     return operation.order.is_beside() || operation.name.ends_with(stall_name);
@@ -43,37 +35,21 @@ bool is_others(const TimedOperation& operation) {
 
 Duration late_in(const StepInput& input) {
     Duration sum{0};
-    for_each_pass(input, [&](const std::vector<TimedOperation>& pass) {
-        for (const TimedOperation& operation : pass) {
-            sum += operation.name.ends_with(late_name) ? operation.device : Duration{0};
-        }
+    for_each_operation(input, [&](const TimedOperation& operation) {
+        sum += operation.name.ends_with(late_name) ? operation.device : Duration{0};
     });
     return sum;
 }
 
-double ratio(Duration part, Duration whole) {
-    return static_cast<double>(part.count()) / static_cast<double>(whole.count());
-}
-
-double time_on(const LinkParameters& link, const std::vector<TypicalCollective>& collectives,
-               const StepInput& input) {
-    double sum_us = 0;
-    for (const TypicalCollective& one : collectives) {
-        sum_us += to_us(collective_time(one.kind, one.bytes, input.group, link));
+// How many times as long as on `link` the run's collectives take on its own.
+double slower_than(const LinkParameters& link, const MendedSteps::Run& run) {
+    Duration own{0};
+    Duration other{0};
+    for (const TypicalCollective& one : run.imported.collectives()) {
+        own += collective_time(one.kind, one.bytes, run.input.group, run.input.link);
+        other += collective_time(one.kind, one.bytes, run.input.group, link);
     }
-    return sum_us > 0 ? sum_us : 1;
-}
-
-LinkParameters slowed(LinkParameters link, double factor) {
-    for (Duration* launch : {&link.launch, &link.all_gather.launch, &link.reduce_scatter.launch}) {
-        *launch = scaled(*launch, factor);
-    }
-    for_each_segment(link, [factor](Segment& segment) {
-        segment.latency = scaled(segment.latency, factor);
-        const double rate = static_cast<double>(segment.bandwidth.count) / factor;
-        segment.bandwidth = {std::max<std::int64_t>(std::llround(rate), 1)};
-    });
-    return link;
+    return other > Duration{0} ? share(own, other) : 1.0;
 }
 
 // Operations that compute.
@@ -110,7 +86,7 @@ void take_times(const std::vector<TimedOperation>& sound_ones,
     };
     const bool one_by_one = std::ranges::equal(sound, own, {}, name, name);
     const Duration all = total(busy, part);
-    const double factor = all > Duration{0} ? ratio(total(sound, part), all) : 1.0;
+    const double factor = all > Duration{0} ? share(total(sound, part), all) : 1.0;
     for (std::size_t i = 0; i < own.size(); ++i) {
         const Duration now = busy.size() == own.size() ? busy[i]->*part : own[i]->*part;
         const Duration then = one_by_one ? sound[i]->*part : scaled(now, factor);
@@ -125,9 +101,7 @@ std::optional<std::size_t> punctual_rank(const TracedRun& run) {
     }
     const auto waited = [&](std::size_t rank) { return time_in_collectives(run.steps[rank]); };
     std::vector<std::size_t> order(run.ranks.size());
-    for (std::size_t i = 0; i < order.size(); ++i) {
-        order[i] = i;
-    }
+    std::iota(order.begin(), order.end(), std::size_t{0});
     std::ranges::stable_sort(order, {}, waited);
     return order[order.size() / 2];
 }
@@ -150,9 +124,6 @@ MendedSteps::MendedSteps(const std::vector<TracedRank>& ranks, const TraceImport
     : ranks_(ranks), request_(request), reference_(sound) {
     if (sound.expected) {
         sound_ = simulated(*sound.expected);
-        if (sound.link) {
-            sound_->input.link = *sound.link;
-        }
     }
     punctual_ = punctual_rank(*run({}).imported.run);
 }
@@ -188,8 +159,8 @@ bool MendedSteps::may_be(TraceCause cause) {
     const std::optional<SimulatedStep>& sound = sound_;
     const auto any = [&](const auto& holds) {
         bool found = false;
-        for_each_pass(step.input, [&](const std::vector<TimedOperation>& pass) {
-            found = found || std::ranges::any_of(pass, holds);
+        for_each_operation(step.input, [&](const TimedOperation& operation) {
+            found = found || holds(operation);
         });
         return found;
     };
@@ -302,24 +273,19 @@ SimulatedStep MendedSteps::step(const Mended& mended) {
     const Duration late = late_in(step.input);
     const Duration usual =
         !punctual_ ? sound_ ? late_in(sound_->input) : Duration{0} : late_in(run({}).input);
-    double kept = is_mended(TraceCause::late_rank) && late > usual ? ratio(usual, late) : 1;
+    double kept = is_mended(TraceCause::late_rank) && late > usual ? share(usual, late) : 1;
     if (is_mended(TraceCause::slow_link)) {
         // Waits that a fitted link leaves over are as long as the link is slow.
-        const std::vector<TypicalCollective>& all = of.imported.collectives();
-        const double faster =
-            time_on(sound_link(), all, of.input) / time_on(of.input.link, all, of.input);
-        kept *= std::min(faster, 1.0);
+        kept /= std::max(slower_than(sound_link(), of), 1.0);
     }
-    for_each_pass(step.input, [&](std::vector<TimedOperation>& pass) {
-        for (TimedOperation& operation : pass) {
-            if (operation.name.ends_with(late_name)) {
-                operation.device = scaled(operation.device, kept);
-            }
-            if (is_others(operation) && is_mended(TraceCause::other_streams)) {
-                operation.device = Duration{0};
-            }
-            operation.host_waits = operation.host_waits && !is_mended(TraceCause::host_waits);
+    for_each_operation(step.input, [&](TimedOperation& operation) {
+        if (operation.name.ends_with(late_name)) {
+            operation.device = scaled(operation.device, kept);
         }
+        if (is_others(operation) && is_mended(TraceCause::other_streams)) {
+            operation.device = Duration{0};
+        }
+        operation.host_waits = operation.host_waits && !is_mended(TraceCause::host_waits);
     });
     if (is_mended(TraceCause::slow_link)) {
         step.input.link = sound_link();
@@ -327,9 +293,7 @@ SimulatedStep MendedSteps::step(const Mended& mended) {
         // The trace does not tell what larger messages take. A link that is a little slower at the
         // traced sizes is as uncertain there as the expected one.
         constexpr double as_fast = 1.15;
-        const std::vector<TypicalCollective>& all = of.imported.collectives();
-        const double slower =
-            time_on(of.input.link, all, of.input) / time_on(sound_->input.link, all, of.input);
+        const double slower = slower_than(sound_->input.link, of);
         step.input.link = slowed(sound_->input.link, slower > as_fast ? slower : 1.0);
     }
     if (is_mended(TraceCause::slow_computing)) {

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "import/replay/changed_step.h"
 #include "sim/plan/strategy.h"
 #include "sim/predict/prediction.h"
 #include "sim/report/number_text.h"
@@ -16,12 +17,6 @@ namespace bucketwise {
 namespace {
 
 constexpr double worth_saying = 0.005;  // of a step
-
-double share(Duration part, Duration whole) {
-    return whole > Duration{0}
-               ? static_cast<double>(part.count()) / static_cast<double>(whole.count())
-               : 0.0;
-}
 
 std::string ms_and_share(Duration part, Duration whole) {
     return fmt::format("{:.4g} ms ({:.1f} %)", to_ms(part), 100 * share(part, whole));
@@ -97,10 +92,7 @@ std::string communication_text(const Replay& replay, Duration exposed) {
 // Calls `change` for every operation of the step.
 template <typename Change>
 StepInput with_operations(StepInput input, const Change& change) {
-    for (auto* pass :
-         {&input.workload.forward, &input.workload.backward, &input.step.optimizer_operations}) {
-        std::ranges::for_each(*pass, change);
-    }
+    for_each_operation(input, change);
     return input;
 }
 
@@ -112,16 +104,6 @@ StepInput launched_for_free(StepInput input) {
     input.link.host_wait = Duration{0};
     input.step.optimizer_launch = Duration{0};
     return input;
-}
-
-void make_twice_as_fast(LinkParameters& link) {
-    for (Duration* launch : {&link.launch, &link.all_gather.launch, &link.reduce_scatter.launch}) {
-        *launch /= 2;
-    }
-    for_each_segment(link, [](Segment& segment) {
-        segment.latency /= 2;
-        segment.bandwidth = {segment.bandwidth.count * 2};
-    });
 }
 
 constexpr const char* launch_less_text =
@@ -188,7 +170,7 @@ std::vector<Saving> savings_of(const SyncRequest& sync, const StepInput& input, 
         auto [caps, best] = best_caps(input, sync);
         add(std::move(caps), best, false);
         StepInput faster = input;
-        make_twice_as_fast(faster.link);
+        faster.link = slowed(std::move(faster.link), 0.5);
         add(faster_link_text, step_of(faster, sync), false);
     }
     return worthwhile(std::move(savings), step);
@@ -208,7 +190,7 @@ std::vector<Saving> sharded_savings(const Scenario& scenario, const ShardedInput
         const Evaluation& advised = prediction.advised();
         savings.push_back({setting_text(advised.sharded->request), step - advised.step(), false});
         ShardedInput faster = input;
-        make_twice_as_fast(faster.step.link);
+        faster.step.link = slowed(std::move(faster.step.link), 0.5);
         savings.push_back(
             {faster_link_text, step - evaluate_sharded(scenario, faster).step(), false});
     }

@@ -24,9 +24,14 @@ Duration time_alone(const std::vector<const TracedCollective*>& found, std::size
     const Duration end = *found[k]->end;
     std::vector<std::pair<Duration, int>> changes{{begin, 0}, {end, 0}};
     for (std::size_t i = 0; i < found.size(); ++i) {
-        if (i != k && found[i]->begin && *found[i]->begin<end&& * found[i]->end> begin) {
-            changes.emplace_back(std::max(*found[i]->begin, begin), 1);
-            changes.emplace_back(std::min(*found[i]->end, end), -1);
+        if (i == k || !found[i]->begin) {
+            continue;
+        }
+        const Duration from = std::max(*found[i]->begin, begin);
+        const Duration to = std::min(*found[i]->end, end);
+        if (from < to) {
+            changes.emplace_back(from, 1);
+            changes.emplace_back(to, -1);
         }
     }
     std::ranges::sort(changes);

@@ -240,14 +240,15 @@ void read_torchtitan_recompute(const JsonPlace& section, TypedSettings& settings
     if (mode == "none") {
         return;
     }
-    const JsonPlace option = child(section, "selective_ac_option");
-    Recompute& recompute = settings.recompute.emplace();
     if (mode == "memory_budget") {
-        settings.recompute.reset();
         settings.left_out.emplace_back(
             "activation_checkpoint: a memory budget leaves it to the compiler what is computed "
             "again: give it with --set /workload/activation_checkpointing=operators");
-    } else if (mode != "full") {
+        return;
+    }
+    const JsonPlace option = child(section, "selective_ac_option");
+    Recompute& recompute = settings.recompute.emplace();
+    if (mode != "full") {
         constexpr std::int64_t every_second = 2;
         recompute.keeps = text_at(option) == "op" ? CheckpointKeeps::operators : recompute.keeps;
         recompute.every = recompute.keeps == CheckpointKeeps::operators
@@ -265,10 +266,10 @@ void read_torchtitan_float8(const JsonPlace& root, TypedSettings& settings) {
             return name == "float8" || name == "quantize.linear.float8";
         })) {
         const std::string recipe = text_at(child(recipes, "recipe_name"));
-        settings.arithmetic =
-            recipe.starts_with("rowwise") ? "float8_rowwise" : "float8_tensorwise";
+        settings.arithmetic = recipe.starts_with("rowwise") ? Arithmetic::float8_rowwise
+                                                            : Arithmetic::float8_tensorwise;
         settings.sharding->float8_all_gather =
-            settings.arithmetic == "float8_tensorwise" &&
+            settings.arithmetic == Arithmetic::float8_tensorwise &&
             is_on(child(recipes, "enable_fsdp_float8_all_gather"));
     }
 }

@@ -12,6 +12,7 @@
 #include "sim/plan/strategy.h"
 #include "sim/program/framework.h"
 #include "sim/sharding/sharding.h"
+#include "sim/workload/device.h"
 #include "sim/workload/recompute.h"
 
 namespace bucketwise {
@@ -61,9 +62,9 @@ struct TypedSettings {
     std::optional<bool> static_graph;
     std::optional<bool> compiled;  // by torch.compile
     std::optional<CommHook> comm_hook;
-    std::optional<DType> dtype;               // of parameters and gradients
-    std::optional<Recompute> recompute = {};  // activation checkpointing
-    std::string arithmetic = {};              // of products, as in a scenario; empty: its own
+    std::optional<DType> dtype;                 // of parameters and gradients
+    std::optional<Recompute> recompute = {};    // activation checkpointing
+    std::optional<Arithmetic> arithmetic = {};  // of products; none: the scenario's
     bool compiles_blocks = false;
     // Parameters are sharded: no bucket size of DDP counts.
     std::optional<ShardingRequest> sharding = {};

@@ -84,22 +84,20 @@ def _of_function(what):
 def document_of(options):
     """Returns the scenario. Raises Refused."""
     logging.getLogger("torch._subclasses.fake_tensor").setLevel(logging.CRITICAL)  # its errors are reported here
+    notes = []
     try:
-        return _document_of(options)
+        return _document_of(options, notes)
     except (Refused, KeyboardInterrupt, MemoryError):
         raise
     except Exception as error:  # of a model's code, which may ask for values that tensors without memory do not have
-        raise _refused(options.model, error) from error
+        why = str(error).strip().split("\n")[0]
+        incomplete = "".join(f"; {note}" for note in notes if "does not give" in note)
+        raise Refused(options.model, "", "a model that runs without values (bucketwise.torch.capture writes a scenario "
+                      "from within a training script)", f"{type(error).__name__}: {why}"[:400] + incomplete) from error
 
 
-def _refused(model, error, notes=()):
-    why = str(error).strip().split("\n")[0]
-    incomplete = "".join(f"; {note}" for note in notes if "does not give" in note)
-    return Refused(model, "", "a model that runs without values (bucketwise.torch.capture writes a scenario from within a "
-                   "training script)", f"{type(error).__name__}: {why}"[:400] + incomplete)
-
-
-def _document_of(options):
+def _document_of(options, notes):
+    """Adds what is to be known of the model to `notes`, also where it then fails."""
     dtype = DTYPES[options.dtype]
     if ":" in options.model and not Path(options.model).exists():
         model, given = _of_function(options.model)
@@ -107,7 +105,8 @@ def _document_of(options):
         sequence = 0 if given is not None else options.sequence or 512
         workload, caveats = describe(model, batch, sequence, (lambda: given) if given is not None else None, dtype)
         return _document(type(model).__name__, workload, caveats)
-    model, config, caveats = build(options.model)
+    model, config, of_configuration = build(options.model)
+    notes += of_configuration
     longest = getattr(config.get_text_config(), "max_position_embeddings", None) or 1024
     if (options.sequence or 0) > longest:
         raise Refused("--sequence", "", f"at most {longest}, the model's longest", options.sequence)
@@ -122,17 +121,14 @@ def _document_of(options):
 
     try:
         workload, more = describe(model, batch, sequence, lambda: arguments(True), dtype)
-    except Exception as error:
+    except Exception:
         if not reads or not reads[0] or "pixel_values" not in inspect.signature(model.forward).parameters:
-            raise _refused(options.model, error, caveats) from error
-        try:
-            workload, more = describe(model, batch, sequence, lambda: arguments(False), dtype)
-        except Exception as again:
-            raise _refused(options.model, again, caveats) from again
+            raise
+        workload, more = describe(model, batch, sequence, lambda: arguments(False), dtype)
         more.append("its code asks for values of images: it is described on text alone")
     if not reads[0]:
         workload["model"].pop("sequence_length")
-    return _document(type(model).__name__, workload, caveats + more)
+    return _document(type(model).__name__, workload, notes + more)
 
 
 def _batch_of(given):

@@ -43,9 +43,10 @@ class ExposedCommunication:
             say(f"exposed communication is not measured: {error}")
 
     def _end(self, watch):
+        self._watch = None
         watch.clock.finish()
         passes = [one for one in watch.passes[WARMUP:] if one.synchronises] or watch.passes[WARMUP:]
-        self._last, self._watch = statistics.mean(watch.exposed_ms(one) for one in passes), None
+        self._last = statistics.mean(watch.exposed_ms(one) for one in passes)
 
 
 def _kind_of(model):

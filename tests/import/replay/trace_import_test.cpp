@@ -1,9 +1,12 @@
+#include <chrono>
 #include <cmath>
+#include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -670,6 +673,43 @@ TEST_CASE("with all ranks' traces, waiting is told from the wire", "[kineto]") {
     other.ranks = 4;
     CHECK(refusal_of({ranks[0], traced(other, "4.json")}) ==
           "4.json: /distributedInfo/world_size: expected 2, as in 0.json, got 4");
+}
+
+// Two ranks' traces, whose all-reduces begin and end at these microseconds in every step.
+using TimesUs = std::vector<std::pair<std::int64_t, std::int64_t>>;
+
+std::vector<TypicalCollective> all_reduces_at(const TimesUs& first, const TimesUs& second) {
+    std::vector<TracedRank> ranks;
+    for (const TimesUs* times : {&first, &second}) {
+        ranks.push_back(traced({.rank = std::ssize(ranks), .device = false},
+                               fmt::format("{}.json", ranks.size())));
+        for (TracedStep& step : ranks.back().steps) {
+            REQUIRE(step.collectives.size() == times->size());
+            for (std::size_t k = 0; k < times->size(); ++k) {
+                step.collectives[k].begin = std::chrono::microseconds{(*times)[k].first};
+                step.collectives[k].end = std::chrono::microseconds{(*times)[k].second};
+            }
+        }
+    }
+    return import_trace(ranks, {}).all_reduces;
+}
+
+TEST_CASE("all-reduces that run side by side have the wire for a part of their time", "[trace]") {
+    const TimesUs times{{1000, 3000}, {2000, 4000}};
+    for (const TypicalCollective& all_reduce : all_reduces_at(times, times)) {
+        CHECK(all_reduce.wire_us.at(0) == Approx(1500));  // a millisecond alone, half of another
+    }
+}
+
+TEST_CASE("no rank comes late to an all-reduce that begins as another ends", "[trace]") {
+    const auto second_us = [](std::int64_t begin) {
+        return all_reduces_at({{1000, 2000}, {begin, begin + 300}},
+                              {{1000, 2000}, {begin, begin + 100}})
+            .at(1)
+            .wire_us.at(0);
+    };
+    CHECK(second_us(2000) == Approx(200));  // the ranks' mean
+    CHECK(second_us(3000) == Approx(100));  // the last rank sees the wire alone
 }
 
 TEST_CASE("where only a host computes, its times are the operations'", "[kineto]") {

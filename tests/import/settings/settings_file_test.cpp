@@ -144,7 +144,8 @@ TEST_CASE("recomputing, compiling and FP8 are read as a scenario has them") {
         std::string text = float8;
         text.replace(text.find('%'), 1, is_tensorwise ? "tensorwise" : "rowwise");
         const TypedSettings typed = titan(text.c_str());
-        CHECK(typed.arithmetic == (is_tensorwise ? "float8_tensorwise" : "float8_rowwise"));
+        CHECK(typed.arithmetic ==
+              (is_tensorwise ? Arithmetic::float8_tensorwise : Arithmetic::float8_rowwise));
         CHECK(typed.sharding.value().float8_all_gather == is_tensorwise);  // else it is ignored
         CHECK(typed.compiles_blocks);
     }
