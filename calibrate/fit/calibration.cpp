@@ -235,14 +235,34 @@ std::optional<HostCost> host_issue(const std::vector<MeasuredRun>& runs) {
     return host_cost(samples);
 }
 
-InterferenceFit interference_of(CollectiveKind kind, const MeasuredRun& run) {
+LinkParameters link_of(const LinkFit& fit, Algorithm algorithm,
+                       std::optional<std::int64_t> processors) {
+    LinkParameters link;
+    link.algorithm = algorithm;
+    link.segments = fit.segments;
+    link.launch = fit.launch;
+    link.message = fit.message;
+    link.processors = processors;
+    return link;
+}
+
+// `alone`: fitted to collectives of the kind, or of others where none were measured.
+InterferenceFit interference_of(CollectiveKind kind, const MeasuredRun& run, const LinkFit& alone,
+                                std::optional<std::int64_t> processors) {
     std::vector<ContentionRecord> records;
     for (const ContentionRecord& record : run.contentions) {
         if (record.collective == kind) {
             records.push_back(record);
         }
     }
-    return fit_interference(records, run.transport.ctas);
+    TimeAlone alone_us;
+    if (!alone.segments.empty() && run.transport.ranks > 1) {
+        const RankGroup group{run.transport.ranks, run.transport.ranks};
+        alone_us = [=, link = link_of(alone, algorithm_of(run), processors)](Bytes size) {
+            return to_us(collective_time(kind, size, group, link));
+        };
+    }
+    return fit_interference(records, run.transport.ctas, alone_us);
 }
 
 // Fitted to all-reduces, or, without any, to all other kinds together.
@@ -269,16 +289,17 @@ LinkFit fit_whole_link(const std::vector<MeasuredRun>& runs, Algorithm algorithm
 
 // With one number of ranks, launching a collective is part of its latency, here and for the link.
 std::vector<OwnFit> fit_own(const std::vector<MeasuredRun>& runs, Algorithm algorithm,
-                            std::optional<std::int64_t> processors, Duration message) {
+                            std::optional<std::int64_t> processors, const LinkFit& whole) {
     std::vector<OwnFit> fits;
     for (const CollectiveKind kind : own_kinds) {
-        OwnFit fit{.kind = kind,
-                   .link_fit = {},
-                   .interference = interference_of(kind, runs.front()),
-                   .points = link_points(kind, runs)};
+        OwnFit fit{
+            .kind = kind, .link_fit = {}, .interference = {}, .points = link_points(kind, runs)};
         if (const auto points = on_several_ranks(fit.points); !points.empty()) {
-            fit.link_fit = fit_link(algorithm, points, runs.front().file, processors, message);
+            fit.link_fit =
+                fit_link(algorithm, points, runs.front().file, processors, whole.message);
         }
+        fit.interference =
+            interference_of(kind, runs.front(), fit.link_fit ? *fit.link_fit : whole, processors);
         if (fit.link_fit || !fit.interference.points.empty()) {
             fits.push_back(std::move(fit));
         }
@@ -345,13 +366,8 @@ void fit_computing(const MeasuredRun& run, const Scenario& scenario, Calibration
 LinkParameters fitted_link(const std::vector<MeasuredRun>& runs, const Calibration& result,
                            std::optional<std::int64_t> processors) {
     const MeasuredRun& first = runs.front();
-    LinkParameters link;
+    LinkParameters link = link_of(result.link_fit, algorithm_of(first), processors);
     link.name = link_name(first);
-    link.algorithm = algorithm_of(first);
-    link.segments = result.link_fit.segments;
-    link.launch = result.link_fit.launch;
-    link.message = result.link_fit.message;
-    link.processors = processors;
     link.host_issue = result.host_issue ? result.host_issue->time : Duration{0};
     link.interference = result.interference.segments;
     link.ctas = result.interference.ctas;
@@ -383,8 +399,9 @@ Calibration calibrate(const std::vector<MeasuredRun>& runs, const std::optional<
     }
     result.all_reduces = link_points(CollectiveKind::all_reduce, runs);
     result.link_fit = fit_whole_link(runs, algorithm_of(first), processors);
-    result.own = fit_own(runs, algorithm_of(first), processors, result.link_fit.message);
-    result.interference = interference_of(CollectiveKind::all_reduce, first);
+    result.own = fit_own(runs, algorithm_of(first), processors, result.link_fit);
+    result.interference =
+        interference_of(CollectiveKind::all_reduce, first, result.link_fit, processors);
     result.host_issue = host_issue(runs);
     result.shared_gpu = first.transport.shared_gpu;
     if (scenario) {

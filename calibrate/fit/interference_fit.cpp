@@ -58,7 +58,8 @@ MeasuredSlowdown slowdown_of(const std::vector<double>& factors) {
 }
 
 // The point of the records of one size.
-InterferencePoint point_of(std::optional<std::int64_t> ctas, Bytes size, const Records& records) {
+InterferencePoint point_of(std::optional<std::int64_t> ctas, Bytes size, const Records& records,
+                           const TimeAlone& alone_us) {
     std::vector<double> compute;  // by round
     std::vector<double> communication;
     for (const ContentionRecord* record : records) {
@@ -68,7 +69,7 @@ InterferencePoint point_of(std::optional<std::int64_t> ctas, Bytes size, const R
             compute.push_back(sum(record->compute_disturbed_us) / alone);
         }
         communication.push_back(mean(record->allreduce_disturbed_us) /
-                                mean(record->allreduce_alone_us));
+                                (alone_us ? alone_us(size) : mean(record->allreduce_alone_us)));
     }
     return {.ctas = ctas,
             .size = size,
@@ -132,25 +133,41 @@ MeasuredSlowdown between(const MeasuredSlowdown& a, const MeasuredSlowdown& b, d
     return {std::lerp(a.factor, b.factor, share), std::lerp(a.error, b.error, share)};
 }
 
+// A factor that adds to `alone_us` of the size between what lies between what those of `a` and `b`
+// add, linear in the size.
+double added_between(const InterferencePoint& a, const InterferencePoint& b, Bytes size,
+                     const TimeAlone& alone_us) {
+    const auto added_us = [&](const InterferencePoint& point) {
+        return (point.communication.factor - 1) * alone_us(point.size);
+    };
+    const double share =
+        static_cast<double>((size - a.size).count) / static_cast<double>((b.size - a.size).count);
+    return 1 + std::lerp(added_us(a), added_us(b), share) / alone_us(size);
+}
+
 // The point of a size between two measured ones. Precondition: `a` and `b` hold the same numbers.
-InterferencePoint between(const InterferencePoint& a, const InterferencePoint& b, double share) {
+InterferencePoint between(const InterferencePoint& a, const InterferencePoint& b, double share,
+                          const TimeAlone& alone_us) {
     const auto both = [&](const std::optional<double>& low, const std::optional<double>& high) {
         return low && high ? std::optional(std::lerp(*low, *high, share)) : std::nullopt;
     };
-    const double size =
-        static_cast<double>(a.size.count) *
-        std::pow(static_cast<double>(b.size.count) / static_cast<double>(a.size.count), share);
+    const double ratio = static_cast<double>(b.size.count) / static_cast<double>(a.size.count);
+    const Bytes size{std::llround(static_cast<double>(a.size.count) * std::pow(ratio, share))};
+    MeasuredSlowdown communication = between(a.communication, b.communication, share);
+    if (alone_us) {
+        communication.factor = added_between(a, b, size, alone_us);
+    }
     return {.ctas = a.ctas,
-            .size = Bytes{std::llround(size)},
+            .size = size,
             .compute = between(*a.compute, *b.compute, share),
-            .communication = between(a.communication, b.communication, share),
+            .communication = communication,
             .apart = {both(a.apart.products, b.apart.products), both(a.apart.rest, b.apart.rest),
                       both(a.apart.together, b.apart.together)}};
 }
 
-// With points between, linear in the logarithm of the size, so that neighbours' sizes differ by a
-// factor of about two at most.
-std::vector<InterferencePoint> by_octave(const std::vector<InterferencePoint>& points) {
+// With points between, so that neighbours' sizes differ by a factor of about two at most.
+std::vector<InterferencePoint> by_octave(const std::vector<InterferencePoint>& points,
+                                         const TimeAlone& alone_us) {
     std::vector<InterferencePoint> all = {points.front()};
     for (std::size_t i = 1; i < points.size(); ++i) {
         const InterferencePoint& low = points[i - 1];
@@ -159,7 +176,7 @@ std::vector<InterferencePoint> by_octave(const std::vector<InterferencePoint>& p
             std::log2(static_cast<double>(high.size.count) / static_cast<double>(low.size.count));
         const double steps = std::max(std::round(octaves), 1.0);
         for (double step = 1; step < steps; ++step) {
-            all.push_back(between(low, high, step / steps));
+            all.push_back(between(low, high, step / steps, alone_us));
         }
         all.push_back(high);
     }
@@ -169,12 +186,13 @@ std::vector<InterferencePoint> by_octave(const std::vector<InterferencePoint>& p
 // `compute` and `apart`: of all sizes, for sizes that no operation was short enough for.
 std::vector<InterferenceSegment> segments_by_size(std::vector<InterferencePoint> points,
                                                   const MeasuredSlowdown& compute,
-                                                  const SlowdownsApart& apart) {
+                                                  const SlowdownsApart& apart,
+                                                  const TimeAlone& alone_us) {
     for (InterferencePoint& point : points) {
         point.apart = point.compute ? point.apart : apart;
         point.compute = point.compute.value_or(compute);
     }
-    points = by_octave(points);
+    points = by_octave(points, alone_us);
     std::vector<InterferenceSegment> segments;
     for (std::size_t i = 0; i < points.size(); ++i) {
         const InterferencePoint& point = points[i];
@@ -188,22 +206,23 @@ std::vector<InterferenceSegment> segments_by_size(std::vector<InterferencePoint>
     return segments;
 }
 
-std::vector<InterferencePoint> points_of(std::optional<std::int64_t> ctas, const Records& records) {
+std::vector<InterferencePoint> points_of(std::optional<std::int64_t> ctas, const Records& records,
+                                         const TimeAlone& alone_us) {
     std::map<Bytes, Records> by_size;
     for (const ContentionRecord* record : records) {
         by_size[record->size].push_back(record);
     }
     std::vector<InterferencePoint> points;
     for (const auto& [size, of_size] : by_size) {
-        points.push_back(point_of(ctas, size, of_size));
+        points.push_back(point_of(ctas, size, of_size, alone_us));
     }
     return points;
 }
 
 // The segments of points with one number of thread blocks; `apart`: of their records together.
 std::vector<InterferenceSegment> segments_of(const std::vector<InterferencePoint>& points,
-                                             const SlowdownsApart& apart,
-                                             std::size_t most_segments) {
+                                             const SlowdownsApart& apart, std::size_t most_segments,
+                                             const TimeAlone& alone_us) {
     std::vector<MeasuredSlowdown> of_compute;
     std::vector<MeasuredSlowdown> of_communication;
     for (const InterferencePoint& point : points) {
@@ -220,7 +239,7 @@ std::vector<InterferenceSegment> segments_of(const std::vector<InterferencePoint
     const bool size_matters = gain > 2 * (n - 1) * std::log(2 * n);
     std::vector<InterferenceSegment> segments;
     if (size_matters) {
-        segments = segments_by_size(points, compute.slowdown, apart);
+        segments = segments_by_size(points, compute.slowdown, apart, alone_us);
     }
     if (!size_matters || segments.size() > most_segments) {
         segments = {segment_of(compute.slowdown, communication.slowdown, apart)};
@@ -234,7 +253,7 @@ std::vector<InterferenceSegment> segments_of(const std::vector<InterferencePoint
 }  // namespace
 
 InterferenceFit fit_interference(const std::vector<ContentionRecord>& records,
-                                 std::optional<std::int64_t> ctas) {
+                                 std::optional<std::int64_t> ctas, const TimeAlone& alone_us) {
     std::map<std::optional<std::int64_t>, Records> by_ctas;  // none first
     for (const ContentionRecord& record : records) {
         by_ctas[record.transport.ctas].push_back(&record);
@@ -254,9 +273,9 @@ InterferenceFit fit_interference(const std::vector<ContentionRecord>& records,
     const std::size_t most = std::min(
         most_by_size, most_interference_segments / std::max<std::size_t>(by_ctas.size(), 1));
     for (const auto& [number, of_number] : by_ctas) {
-        const std::vector<InterferencePoint> points = points_of(number, of_number);
+        const std::vector<InterferencePoint> points = points_of(number, of_number, alone_us);
         const std::vector<InterferenceSegment> segments =
-            segments_of(points, slowdowns_apart(of_number), most);
+            segments_of(points, slowdowns_apart(of_number), most, alone_us);
         if (std::ranges::none_of(points, [](const auto& p) { return p.compute.has_value(); })) {
             fit.warnings.push_back(fmt::format(
                 "no operation of backward ran wholly while all-reduces{} did, launched ahead: they "

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -39,6 +40,9 @@ struct InterferencePoint {
     bool operator==(const InterferencePoint&) const = default;
 };
 
+// The time of one collective of a size, in µs.
+using TimeAlone = std::function<double(Bytes)>;
+
 struct InterferenceFit {
     // By size, for each number of thread blocks; one of them: the size does not matter.
     std::vector<InterferenceSegment> segments;
@@ -53,9 +57,10 @@ struct InterferenceFit {
 // in the logarithm: whichever has the smaller Bayesian information criterion. Factors below 1
 // become 1. Without records there is no segment.
 //
-// A collective's slowdown is the mean of its disturbed samples over the mean of those alone.
-// Waiting for a processor is rare but long, so that medians would hide it, and a median on one side
-// only would turn skewed times into a slowdown.
+// A collective's slowdown is the mean of its disturbed samples over what it takes alone: `alone_us`
+// of its size, as the simulator multiplies that by it. Empty: the mean of its samples alone.
+// Waiting for a processor is rare but long, so that medians of disturbed samples would hide it.
+// Between two sizes the time that is added is linear in the size.
 //
 // Matrix products and the rest have separate factors where both were timed: over all rounds, ranks
 // and, if the sizes agree, sizes together, scaled to mix to the factor on computing in the measured
@@ -69,6 +74,7 @@ struct InterferenceFit {
 // some records have a number, those like the steps count: with one if `ctas` is given, else
 // without.
 InterferenceFit fit_interference(const std::vector<ContentionRecord>& records,
-                                 std::optional<std::int64_t> ctas = {});
+                                 std::optional<std::int64_t> ctas = {},
+                                 const TimeAlone& alone_us = {});
 
 }  // namespace bucketwise
