@@ -21,6 +21,7 @@ enum class TraceCause : std::uint8_t {
     small_buckets,      // or groups: more collectives than need be
     copies,             // of gradients into buckets and back
     no_prefetch,        // FSDP2 gathers a group when it is needed
+    recompute,          // backward computes forward again
     late_rank,          // the others wait for it
     late_host,          // it does nothing that the trace shows
     host_waits,         // for the device: .item(), a copy to the host, a synchronisation
@@ -33,9 +34,10 @@ enum class TraceCause : std::uint8_t {
 
 template <>
 inline constexpr auto names_of<TraceCause> = names("unused_parameters", "small_buckets", "copies",
-                                                   "no_prefetch", "late_rank", "late_host",
-                                                   "host_waits", "other_streams", "no_overlap",
-                                                   "slow_link", "slow_launching", "slow_computing");
+                                                   "no_prefetch", "recompute", "late_rank",
+                                                   "late_host", "host_waits", "other_streams",
+                                                   "no_overlap", "slow_link", "slow_launching",
+                                                   "slow_computing");
 
 struct DiagnosedCause {
     TraceCause kind = TraceCause::slow_computing;

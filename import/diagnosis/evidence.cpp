@@ -151,6 +151,53 @@ std::string operations_evidence(const StepInput& traced, const StepInput& sound,
     return fmt::format("{}", fmt::join(texts, ", "));
 }
 
+// How many times as long the operations take, where they are the same.
+std::string factors_text(const StepInput& traced, const StepInput& sound) {
+    constexpr std::size_t fewest = 8;
+    constexpr std::size_t quarters = 4;
+    constexpr double one_factor = 1.1;
+    std::vector<double> factors;
+    for (const auto pass : {&Workload::forward, &Workload::backward}) {
+        const auto& own = traced.workload.*pass;
+        if (!std::ranges::equal(own, sound.workload.*pass, {}, &TimedOperation::name,
+                                &TimedOperation::name)) {
+            return "";
+        }
+        for (std::size_t i = 0; i < own.size(); ++i) {
+            const Duration before = (sound.workload.*pass)[i].device;
+            if (before > Duration{0} && !is_wait(own[i])) {
+                factors.push_back(share(own[i].device, before));
+            }
+        }
+    }
+    if (factors.size() < fewest) {
+        return "";
+    }
+    std::ranges::sort(factors);
+    const double low = factors[factors.size() / quarters];
+    const double high = factors[factors.size() * (quarters - 1) / quarters];
+    return fmt::format(
+        "; half of the operations take {:.2f} to {:.2f} times as long{}", low, high,
+        high < one_factor * low ? ", all by about one factor, as lower clocks do" : "");
+}
+
+void describe_recompute(const StepInput& traced, DiagnosedCause& cause) {
+    std::string first;
+    Duration backward{0};
+    for (const TimedOperation& operation : traced.workload.backward) {
+        first = first.empty() && operation.recomputed > 0 ? operation.name : first;
+        backward += is_wait(operation) ? Duration{0} : operation.device;
+    }
+    std::vector<TimedOperation> kept = traced.workload.backward;
+    const Duration again = take_out_recomputed(kept);
+    cause.text = "backward computes forward again, which was not expected";
+    cause.evidence = fmt::format("{} of backward's {} of computing, from {} on", ms_text(again),
+                                 ms_text(backward), first);
+    cause.change =
+        "no checkpoint_wrapper where memory holds the activations, or on every Nth block "
+        "(activation_checkpointing)";
+}
+
 void describe_buckets(MendedSteps& steps, const Mended& mended, DiagnosedCause& cause) {
     Mended more = mended;
     more.insert(TraceCause::small_buckets);
@@ -226,6 +273,9 @@ void describe(MendedSteps& steps, const Mended& mended, DiagnosedCause& cause) {
                             counted(run.scenario.sharding->backward_prefetch, "group"));
             cause.change = "set_modules_to_forward_prefetch, set_modules_to_backward_prefetch";
             return;
+        case TraceCause::recompute:
+            describe_recompute(steps.step(mended).input, cause);
+            return;
         case TraceCause::late_rank:
             describe_late_rank(steps, cause);
             return;
@@ -273,6 +323,9 @@ void describe(MendedSteps& steps, const Mended& mended, DiagnosedCause& cause) {
             cause.evidence =
                 operations_evidence(steps.step(mended).input, steps.sound()->input,
                                     launches ? &TimedOperation::host : &TimedOperation::device);
+            if (!launches) {
+                cause.evidence += factors_text(steps.step(mended).input, steps.sound()->input);
+            }
             cause.change = launches ? "other processes on the host's cores, CUDA_LAUNCH_BLOCKING, "
                                       "a debugger or a profiler; CPU frequency"
                            : has_device ? "the device's clocks and power limit, other processes "

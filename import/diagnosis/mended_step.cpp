@@ -41,6 +41,15 @@ Duration late_in(const StepInput& input) {
     return sum;
 }
 
+// How much computing of backward is forward's.
+Duration recomputed_in(const StepInput& input) {
+    Duration sum{0};
+    for (const TimedOperation& operation : input.workload.backward) {
+        sum += scaled(operation.device, operation.recomputed);
+    }
+    return sum;
+}
+
 // How many times as long as on `link` the run's collectives take on its own.
 double slower_than(const LinkParameters& link, const MendedSteps::Run& run) {
     Duration own{0};
@@ -182,6 +191,9 @@ bool MendedSteps::may_be(TraceCause cause) {
                         ? sound->sharding->forward_prefetch > step.sharding->forward_prefetch ||
                               sound->sharding->backward_prefetch > step.sharding->backward_prefetch
                         : step.sharding->backward_prefetch == 0);
+        case TraceCause::recompute:
+            return sound && recomputed_in(step.input) > Duration{0} &&
+                   recomputed_in(sound->input) == Duration{0};
         case TraceCause::late_rank:
             return punctual_ || any([](const TimedOperation& operation) {
                        return operation.name.ends_with(late_name);
@@ -215,8 +227,11 @@ void MendedSteps::mend_computing(const Mended& mended, Duration TimedOperation::
                                  StepInput& input) {
     Mended without_idle = mended;
     without_idle.insert(TraceCause::late_host);
-    const StepInput& busy = run(without_idle).input;
+    StepInput busy = run(without_idle).input;
     const StepInput& sound = sound_->input;
+    if (recomputed_in(sound) == Duration{0}) {
+        take_out_recomputed(busy.workload.backward);  // a cause of its own
+    }
     take_times(sound.workload.forward, busy.workload.forward, part, input.workload.forward);
     take_times(sound.workload.backward, busy.workload.backward, part, input.workload.backward);
     if (part == &TimedOperation::device) {
@@ -277,6 +292,9 @@ SimulatedStep MendedSteps::step(const Mended& mended) {
     if (is_mended(TraceCause::slow_link)) {
         // Waits that a fitted link leaves over are as long as the link is slow.
         kept /= std::max(slower_than(sound_link(), of), 1.0);
+    }
+    if (is_mended(TraceCause::recompute)) {
+        take_out_recomputed(step.input.workload.backward);
     }
     for_each_operation(step.input, [&](TimedOperation& operation) {
         if (operation.name.ends_with(late_name)) {

@@ -163,6 +163,8 @@ class KinetoReader {
         raw_ = RawEvent();
         lists_have_shapes_ = false;
         elements_out_ = -1;
+        sequence_number_ = -1;
+        forward_thread_ = -1;
         std::string_view phase;
         std::string_view category;
         std::optional<double> begin_us;
@@ -208,6 +210,8 @@ class KinetoReader {
             return;
         }
         raw_.names_work = category == Category::operation;
+        // A node of backward has the number of its forward, and that one's thread.
+        raw_.is_forward = sequence_number_ >= 0 && forward_thread_ == 0;
         origin_us_ = origin_us_.value_or(begin_us);
         raw_.event.begin_ns = nanoseconds(begin_us - *origin_us_);
         raw_.event.end_ns = raw_.event.begin_ns + nanoseconds(std::max(duration_us, 0.0));
@@ -253,6 +257,10 @@ class KinetoReader {
             raw_.stream = text_or_number(value, stream_);
         } else if (is("grid") && value.is_array()) {
             raw_.event.blocks = blocks_of(value);
+        } else if (is("sequence number")) {
+            take(sequence_number_);
+        } else if (is("fwd thread id")) {
+            take(forward_thread_);
         } else if (is("input dims")) {
             take_shapes(value);
         } else if (is("input type") && value.is_array()) {
@@ -319,6 +327,9 @@ class KinetoReader {
     RawEvent raw_;
     std::int64_t elements_out_ = -1;  // of a collective; -1: not said
     bool lists_have_shapes_ = false;
+    // Autograd's number of an operation, and its forward's thread in backward; -1: not said.
+    std::int64_t sequence_number_ = -1;
+    std::int64_t forward_thread_ = -1;
     // Texts of numbers that `raw_` refers to.
     std::string process_;
     std::string thread_;

@@ -185,6 +185,7 @@ class ScenarioDocument : public StepDocument {
         if (listed && !mark.is_nothing()) {
             list.push_back(
                 operation_json(mark.name, stalls ? Duration{0} : carried(mark.host), mark.device));
+            tell_recomputed(mark, list);
         } else if (!listed && awaits(mark)) {
             list.push_back(operation_json("after other streams", Duration{0}));
         }

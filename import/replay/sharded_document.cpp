@@ -138,10 +138,12 @@ class ShardedDocumentWriter : public StepDocument {
                 const std::string name =
                     is_root(mark.module) ? name_in(mark.module, gradient) : gradient;
                 list.push_back(operation_json(name + " is ready", carried(mark.host), mark.device));
+                tell_recomputed(mark, list);
                 list.back()["ready"] = {gradient};
             } else if (mark.host > Duration{0} || mark.device > Duration{0}) {
                 list.push_back(operation_json(name_in(mark.module, mark.name), carried(mark.host),
                                               mark.device));
+                tell_recomputed(mark, list);
             }
             if (mark.host_waits) {
                 list.push_back(host_wait_json(name_in(mark.module, "the host waits"), mark));

@@ -10,6 +10,7 @@
 
 #include "import/source/plain_text.h"
 #include "sim/base/json_output.h"
+#include "sim/base/transformed.h"
 #include "sim/text/passed_on.h"
 
 namespace bucketwise {
@@ -67,6 +68,8 @@ std::vector<StepMark> typical_marks(const Steps& steps, Pass pass, bool has_devi
         return 2 * most->second > std::ssize(steps) ? most->first : decltype(most->first){};
     };
     for (std::size_t i = 0; i < marks.size(); ++i) {
+        marks[i].recomputed = mean(transformed(
+            steps, [&](const TracedStep* step) { return (step->*pass)[i].recomputed; }));
         marks[i].host_waits = in_most(i, &StepMark::host_waits);
         marks[i].after_compute = in_most(i, &StepMark::after_compute);
         marks[i].after = in_most(i, &StepMark::after);
@@ -134,10 +137,26 @@ StepDocument::StepDocument(const TracedRun& run, Findings& findings)
     }
 }
 
+// Its last operation is the mark's.
+void StepDocument::tell_recomputed(const StepMark& mark, Json& operations) {
+    constexpr double least = 0.001;
+    if (mark.recomputed >= least) {
+        operations.back()["recomputed"] = std::min(std::round(mark.recomputed * 1e3) / 1e3, 1.0);
+        recomputed_ += scaled(mark.device, mark.recomputed);
+    }
+}
+
 Json StepDocument::document(Json workload, std::int64_t ranks, Json sync,
                             bool (*is_listed)(const StepMark& mark)) {
     workload["forward_operations"] = operations_json(typical_.forward);
     workload["backward_operations"] = operations_json(typical_.backward);
+    if (recomputed_ > Duration{0}) {
+        const Duration backward = sum_of(typical_.backward, &StepMark::device);
+        findings_.found("recompute",
+                        "of backward's {:.4g} ms of computing, {:.4g} compute forward again "
+                        "(activation checkpointing)",
+                        to_ms(backward), to_ms(recomputed_));
+    }
     add_optional(workload, "collective_issue_us", host_issue_, rounded_us);
     add_optional(workload, "copy_gb_per_s", copy_gb_per_s_,
                  [](double rate) { return std::clamp(rate, 1e-6, 1e6); });

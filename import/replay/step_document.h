@@ -56,6 +56,7 @@ class StepDocument {
                   bool (*is_listed)(const StepMark& mark));
     virtual Json operations_json(const std::vector<StepMark>& marks) = 0;
 
+    void tell_recomputed(const StepMark& mark, Json& operations);
     Json host_wait_json(const std::string& name, const StepMark& mark);
     // The host time, with the time carried to it.
     Duration carried(Duration host);
@@ -76,6 +77,7 @@ class StepDocument {
     // Host time of copies and collectives beyond what is simulated of them, on its way to the
     // operations that follow.
     Duration carry_{0};
+    Duration recomputed_{0};  // of backward, in what was written so far
 
   private:
     Json step_json(Json& workload, bool (*is_listed)(const StepMark& mark));

@@ -109,6 +109,8 @@ StepInput launched_for_free(StepInput input) {
 constexpr const char* launch_less_text =
     "launch less (torch.compile, CUDA graphs, a fused optimizer, larger batches)";
 constexpr const char* faster_link_text = "a link twice as fast";
+constexpr const char* keep_activations_text =
+    "no activation checkpointing, if memory holds all activations";
 
 // The largest first.
 std::vector<Saving> worthwhile(std::vector<Saving> savings, Duration step) {
@@ -152,6 +154,10 @@ std::vector<Saving> savings_of(const SyncRequest& sync, const StepInput& input, 
             with_operations(input, [](TimedOperation& operation) { operation.host_waits = false; });
         add("let the host run on (.item(), synchronisations)", step_of(runs_on, sync), true);
     }
+    StepInput kept = input;
+    if (take_out_recomputed(kept.workload.backward) > Duration{0}) {
+        add(keep_activations_text, step_of(kept, sync), false);
+    }
     const StepInput alone = with_operations(input, [](TimedOperation& operation) {
         operation.device = operation.order.is_beside() ? Duration{0} : operation.device;
     });
@@ -184,6 +190,11 @@ std::vector<Saving> sharded_savings(const Scenario& scenario, const ShardedInput
         launched.step = launched_for_free(std::move(launched.step));
         savings.push_back(
             {launch_less_text, step - evaluate_sharded(scenario, launched).step(), true});
+    }
+    ShardedInput kept = input;
+    if (take_out_recomputed(kept.step.workload.backward) > Duration{0}) {
+        savings.push_back(
+            {keep_activations_text, step - evaluate_sharded(scenario, kept).step(), false});
     }
     if (input.step.group.ranks > 1) {
         const Prediction prediction = predict_sharded(scenario, input, [](double) {});

@@ -1,6 +1,7 @@
 #include "import/trace/raw_step.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <string_view>
 
@@ -66,6 +67,17 @@ Duration idle_between(RawStep& raw, std::int64_t from_time_ns, std::int64_t to_t
         idle += part;
     }
     return idle;
+}
+
+// How much of a time of the host backward computes forward again, as a share.
+double recomputed_share(const RawStep& raw, std::int64_t from_ns, std::int64_t to_ns) {
+    std::int64_t again_ns = 0;
+    auto span = std::ranges::upper_bound(raw.recomputed, from_ns, {}, &HostSpan::end_ns);
+    for (; span != raw.recomputed.end() && span->begin_ns < to_ns; ++span) {
+        again_ns += std::min(to_ns, span->end_ns) - std::max(from_ns, span->begin_ns);
+    }
+    return again_ns <= 0 ? 0.0
+                         : static_cast<double>(again_ns) / static_cast<double>(to_ns - from_ns);
 }
 
 // A broadcast of buffers is waited for.
@@ -146,6 +158,7 @@ class HostPasses {
         mark.device_begin = from_ns(now_ - raw_.range.begin_ns);
         mark.device = time;
         mark.idle = idle_between(raw_, now_, now_ + time.count() / 1000);
+        mark.recomputed = recomputed_share(raw_, now_, now_ + time.count() / 1000);
         pass().push_back(std::move(mark));
     }
 
@@ -170,6 +183,7 @@ class HostPasses {
         timed.mark.device_begin = from_ns(begin_ns - raw_.range.begin_ns);
         timed.mark.device = time_between(begin_ns, timed.at_ns);
         timed.mark.idle = idle_between(raw_, begin_ns, timed.at_ns);
+        timed.mark.recomputed = recomputed_share(raw_, begin_ns, timed.at_ns);
         now_ = std::max(now_, blocking_end_ns(raw_, timed));
         raw_.step.waited += from_ns(now_ - timed.at_ns);
         pass().push_back(std::move(timed.mark));
@@ -181,6 +195,7 @@ class HostPasses {
         mark.device_begin = from_ns(now_ - raw_.range.begin_ns);
         mark.device = time_between(now_, end_ns);
         mark.idle = idle_between(raw_, now_, end_ns);
+        mark.recomputed = recomputed_share(raw_, now_, end_ns);
         now_ = std::max(now_, end_ns);
         pass().push_back(std::move(mark));
     }
@@ -277,6 +292,9 @@ void fill_device_passes(RawStep& raw) {
         const bool in_optimizer = timed.begin_ns > phases.backward_end_ns;
         timed.mark.host = host_until(timed.at_ns);
         timed.mark.idle = std::min(idle, timed.mark.host);
+        // A launch is of forward's operations, or it is not.
+        timed.mark.recomputed =
+            std::round(recomputed_share(raw, timed.begin_ns, timed.begin_ns + 1));
         if (timed.mark.host_waits) {
             timed.mark.until_wait = host_until(timed.at_ns + timed.mark.until_wait.count() / 1000);
         }

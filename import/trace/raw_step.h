@@ -71,6 +71,7 @@ struct RawStep {
     std::vector<HostWait> full = {};    // for room in its launch queue, in launches
     std::vector<Gap> gaps = {};
     std::vector<Gap> shard_copies = {};
+    std::vector<HostSpan> recomputed = {};  // of ProfilerTrace::recomputed, those in the step
     // When the device is free of what came before, and of this step's work; -1: not told.
     std::int64_t busy_until_ns = -1;
     std::int64_t last_device_end_ns = -1;

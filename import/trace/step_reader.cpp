@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <span>
 #include <string_view>
@@ -42,6 +43,10 @@ class StepReader {
             visit(event);
         }
         end_idle(range_.begin_ns + range_.length_ns, "the next step");
+        std::ranges::copy_if(
+            trace_.recomputed, std::back_inserter(raw_.recomputed), [&](const HostSpan& span) {
+                return phases_.in_backward(span.begin_ns) && index_.is_training_thread(span.thread);
+            });
         step_.shards = hooks_.shards();
         step_.shards.asynchronous = gathers_on_compute_stream_;
         if (!step_.is_fully_sharded()) {

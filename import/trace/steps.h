@@ -40,7 +40,8 @@ struct StepMark {
     // is not simulated: another stream's work, another rank. For a collective that blocks the host
     // that computes: how long.
     Duration stall{0};
-    Duration idle{0};  // of the host's time: within HostGaps
+    Duration idle{0};       // of the host's time: within HostGaps
+    double recomputed = 0;  // the share of it, in backward, that computes forward again
     // Work beside the compute stream: its stream, from 1 on of TracedStep::side_streams, how long
     // it occupies that, and whether it began only when the work launched before on the compute
     // stream had ended.

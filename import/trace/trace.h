@@ -73,6 +73,14 @@ struct OperationName {
     std::int32_t order = 0;  // in the file
 };
 
+// A time of a thread of the host.
+struct HostSpan {
+    std::int64_t begin_ns = 0;
+    std::int64_t end_ns = 0;
+    std::int32_t thread = 0;
+    bool operator==(const HostSpan&) const = default;
+};
+
 // A deque grows without copying: with a vector, half of a large trace would be in memory twice.
 struct ProfilerTrace : TraceHead {
     // By rising begin, of equal ones the longer first; the first at 0.
@@ -80,6 +88,9 @@ struct ProfilerTrace : TraceHead {
     std::deque<std::string> names;
     std::deque<CollectiveCall> calls;
     std::deque<OperationName> operation_names;  // by rising External id, one of each
+    // When backward computes forward again (activation checkpointing), by rising begin. No two of a
+    // thread overlap.
+    std::vector<HostSpan> recomputed;
 
     [[nodiscard]] const std::string& name_of(const TraceEvent& event) const {
         return names[static_cast<std::size_t>(event.name)];

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <limits>
 #include <tuple>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -81,10 +83,15 @@ ProfilerTrace TraceBuilder::take() {
         return std::tuple(event.begin_ns, -event.end_ns, event.order);
     });
     keep_last_names();
+    find_recomputed();
     const std::int64_t first = trace_.events.empty() ? 0 : trace_.events.front().begin_ns;
     for (TraceEvent& event : trace_.events) {
         event.begin_ns -= first;
         event.end_ns -= first;
+    }
+    for (HostSpan& span : trace_.recomputed) {
+        span.begin_ns -= first;
+        span.end_ns -= first;
     }
     return std::move(trace_);
 }
@@ -102,6 +109,9 @@ void TraceBuilder::add(TraceEventKind kind, RawEvent& raw, std::int64_t place) {
     event.type = raw.type.empty() ? -1 : interned(raw.type);
     const bool on_stream = is_on_device(kind) && !raw.stream.empty();
     event.thread = thread_number(raw.process, on_stream ? raw.stream : raw.thread);
+    if (raw.is_forward && is_library_call(raw.name)) {
+        kept_.keep(forward_, {event.begin_ns, event.end_ns, event.thread});
+    }
     if (is_on_device(kind) && !trace_.has_device) {
         trace_.has_device = true;
         const auto is_operation = [](const TraceEvent& other) {
@@ -146,6 +156,68 @@ void TraceBuilder::keep_last_names() {
                                 return one.external_id == other.external_id;
                             }),
                 names.end());
+}
+
+// Autograd records operations of forward, and in backward only those of a forward that runs again:
+// when a node first asks for what was not saved, or in a reentrant checkpoint's node. The node's
+// own operations follow. Backward that is itself differentiated is recorded to its end.
+void TraceBuilder::find_recomputed() {
+    struct Node {
+        std::int64_t end_ns = 0;
+        HostSpan again;  // until the last operation of forward that no inner node has
+    };
+    std::map<std::int32_t, std::vector<const TraceEvent*>> nodes;  // by thread
+    std::map<std::int32_t, std::vector<std::int64_t>> begins_ns;   // of all events of the thread
+    for (const TraceEvent& event : trace_.events) {
+        if (event.kind == TraceEventKind::backward_node) {
+            nodes[event.thread].push_back(&event);
+        }
+    }
+    for (const TraceEvent& event : trace_.events) {
+        if (const auto own = nodes.find(event.thread); own != nodes.end()) {
+            begins_ns[event.thread].push_back(event.begin_ns);
+        }
+    }
+    const auto goes_on = [&](const Node& node) {
+        const std::vector<std::int64_t>& begins = begins_ns[node.again.thread];
+        const auto next = std::ranges::lower_bound(begins, node.again.end_ns);
+        return next != begins.end() && *next < node.end_ns;
+    };
+    std::ranges::sort(forward_, {},
+                      [](const HostSpan& one) { return std::pair(one.thread, one.begin_ns); });
+    auto operation = forward_.begin();
+    for (const auto& [thread, of_thread] : nodes) {
+        std::vector<Node> open;  // each within the one before
+        const auto end_before = [&](std::int64_t ns) {
+            while (!open.empty() && open.back().end_ns <= ns) {
+                if (open.back().again.end_ns > open.back().again.begin_ns && goes_on(open.back())) {
+                    trace_.recomputed.push_back(open.back().again);
+                }
+                open.pop_back();
+            }
+        };
+        const auto visit_until = [&, thread = thread](std::int64_t ns) {
+            for (; operation != forward_.end() &&
+                   std::pair(operation->thread, operation->begin_ns) < std::pair(thread, ns);
+                 ++operation) {
+                end_before(operation->begin_ns);
+                if (!open.empty() && operation->thread == thread) {
+                    HostSpan& again = open.back().again;
+                    again.end_ns = std::max(again.end_ns, operation->end_ns);
+                }
+            }
+        };
+        for (const TraceEvent* node : of_thread) {
+            visit_until(node->begin_ns);
+            end_before(node->begin_ns);
+            open.push_back({node->end_ns, {node->begin_ns, node->begin_ns, thread}});
+        }
+        visit_until(std::numeric_limits<std::int64_t>::max());
+        end_before(std::numeric_limits<std::int64_t>::max());
+    }
+    kept_.release(sizeof(HostSpan) * forward_.size());
+    forward_ = {};
+    std::ranges::sort(trace_.recomputed, {}, &HostSpan::begin_ns);
 }
 
 // A run lasts seconds, so no sum of picoseconds overflows.

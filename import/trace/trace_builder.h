@@ -51,6 +51,7 @@ struct RawEvent {
     CollectiveCall call = {};
     bool has_call = false;
     bool names_work = false;  // work of the device with its External id is called like it
+    bool is_forward = false;  // autograd records it, to differentiate it later
 };
 
 // When the threads of a host were in operations, to a tenth of a millisecond: of a trace with
@@ -90,14 +91,16 @@ class TraceBuilder {
   private:
     void note_host(const TraceEvent& operation);
     void keep_last_names();
+    void find_recomputed();
     void check_times(const TraceEvent& event, std::int64_t place);
     std::int32_t interned(std::string_view name);
     std::int32_t thread_number(std::string_view process, std::string_view thread);
 
     ProfilerTrace trace_;
     KeptBytes& kept_;
-    HostWork host_;           // where anything ran on a device
-    std::int32_t order_ = 0;  // of the next event that is kept
+    HostWork host_;                  // where anything ran on a device
+    std::vector<HostSpan> forward_;  // operations that autograd records
+    std::int32_t order_ = 0;         // of the next event that is kept
     std::unordered_map<std::string_view, std::int32_t> name_numbers_;  // of trace_.names
     std::map<std::string, std::int32_t> threads_;                      // process and thread
     std::optional<std::int64_t> first_ns_;

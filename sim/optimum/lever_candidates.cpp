@@ -140,6 +140,15 @@ LeverCandidate with_less_recomputed(const Recompute& recompute) {
             }};
 }
 
+// A measured backward tells forward apart, and not block from block.
+LeverCandidate with_nothing_recomputed() {
+    return {{LeverKind::activation_checkpointing, "none"}, [](Scenario& s) {
+                auto& measured = std::get<GradientWorkload>(s.workload);
+                return measured.operations &&
+                       take_out_recomputed(measured.operations->backward) > Duration{0};
+            }};
+}
+
 // Measured computing takes as long for each sample.
 bool double_micro_batch(Scenario& scenario) {
     auto* model = std::get_if<ModelWorkload>(&scenario.workload);
@@ -184,6 +193,8 @@ std::vector<LeverCandidate> lever_candidates(const Scenario& scenario) {
     if (model != nullptr && model->recompute && !model->forward &&
         model->forward_operations.empty()) {
         candidates.push_back(with_less_recomputed(*model->recompute));
+    } else if (model == nullptr) {
+        candidates.push_back(with_nothing_recomputed());
     }
     return candidates;
 }

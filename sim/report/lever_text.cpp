@@ -63,7 +63,7 @@ std::string named_text(const Scenario& scenario, const Lever& lever) {
         inner += fmt::format(", {} {} memory", memory_text(Bytes{std::abs(lever.memory)}),
                              lever.memory > 0 ? "more" : "less");
     }
-    const std::string cost = lever_cost(change);
+    const std::string cost = lever_cost(scenario, change);
     return fmt::format("by {} ({}{})", lever_name(scenario, change), inner,
                        cost.empty() ? "" : ", " + cost);
 }
@@ -154,8 +154,12 @@ std::string lever_typed(const Scenario& scenario, const LeverChange& change) {
     return "";
 }
 
-std::string lever_cost(const LeverChange& change) {
+std::string lever_cost(const Scenario& scenario, const LeverChange& change) {
     switch (change.kind) {
+        case LeverKind::activation_checkpointing:  // of a model they are counted
+            return std::holds_alternative<GradientWorkload>(scenario.workload)
+                       ? "if memory holds all activations"
+                       : "";
         case LeverKind::comm_hook:
         case LeverKind::reduce_dtype:
             return "sums of 16 bits";

@@ -21,6 +21,6 @@ std::string lever_name(const Scenario& scenario, const LeverChange& change);
 std::string lever_typed(const Scenario& scenario, const LeverChange& change);
 
 // The cost beside memory, such as "sums of 16 bits"; empty: nothing.
-std::string lever_cost(const LeverChange& change);
+std::string lever_cost(const Scenario& scenario, const LeverChange& change);
 
 }  // namespace bucketwise

@@ -158,7 +158,8 @@ Json lever_json(const Scenario& scenario, const Lever& lever) {
                  {"value", change.value},
                  {"text", lever_name(scenario, change)},
                  {"typed", lever_typed(scenario, change)}};
-        add_if(!lever_cost(change).empty(), one, "cost", lever_cost(change));
+        const std::string cost = lever_cost(scenario, change);
+        add_if(!cost.empty(), one, "cost", cost);
         json["changes"].push_back(std::move(one));
     }
     return json;

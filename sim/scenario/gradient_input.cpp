@@ -171,6 +171,8 @@ JsonTable<TimedOperation> operation_table(std::string_view name, bool backward) 
          "streams of operations or `compute`: it begins when all has ended that was issued before "
          "it on them (`cudaStreamWaitEvent`). Not with `host_is_device` or `cuda_graph`"}};
     if (backward) {
+        keys.push_back({"recomputed", target(&Operation::recomputed, as::number({0, 1})), "0",
+                        "the share of it that computes forward again (activation checkpointing)"});
         keys.push_back({"ready", as::list(as::text(), most_gradients), "none",
                         "names of the gradients that are ready when it ends, in the order PyTorch "
                         "is told; each gradient once. Not on a side stream"});

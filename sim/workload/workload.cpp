@@ -175,6 +175,7 @@ void add_recomputation(const Model& model, const ModelTiming& timing, const Reco
     for (const std::size_t again : block.again) {
         if (model.operations[again].forward != Work{}) {
             pass.push_back(pass_of(model, again, Pass::forward, " recomputed", timing));
+            pass.back().operation.recomputed = 1;
         }
     }
 }
@@ -304,6 +305,18 @@ std::vector<BufferGroup> buffer_groups(const Model& model) {
 }
 
 }  // namespace
+
+Duration take_out_recomputed(std::vector<TimedOperation>& backward) {
+    Duration sum{0};
+    for (TimedOperation& operation : backward) {
+        const Duration again = scaled(operation.device, operation.recomputed);
+        operation.device -= again;
+        operation.host -= scaled(operation.host, operation.recomputed);
+        operation.recomputed = 0;
+        sum += again;
+    }
+    return sum;
+}
 
 Bytes Workload::gradient_bytes() const {
     Bytes sum;

@@ -67,8 +67,12 @@ struct TimedOperation {
     std::optional<Exchange> exchange = {};     // all ranks wait for it before they go on
     bool host_waits = false;                   // the host goes on when it has run
     StreamOrder order = {};
+    double recomputed = 0;  // the share of it, in backward, that computes forward again
     bool operator==(const TimedOperation&) const = default;
 };
+
+// Leaves out what computes forward again, and returns how long that computed.
+Duration take_out_recomputed(std::vector<TimedOperation>& backward);
 
 // The buffers of one element size: DDP coalesces them into one broadcast, then copies each back.
 struct BufferGroup {

@@ -162,10 +162,8 @@ def check_captured(name, document, model, micro_steps, sharding):
     assert "not simulated" not in stated, stated
 
 
-def check_what_is_timed(torch, folder, rank):
-    """A block that sleeps is computing, and in the operations that are its own; that another rank sleeps is waiting."""
-    from bucketwise.torch import capture
-    from sharded_models import Decoder
+def sleeping(torch):
+    """A module that sleeps before its block, each time in forward and in backward."""
 
     class Slow(torch.autograd.Function):
         @staticmethod
@@ -188,6 +186,15 @@ def check_what_is_timed(torch, folder, rank):
                 x = Slow.apply(x)
             return self.block(x)
 
+    return Sleeping
+
+
+def check_what_is_timed(torch, folder, rank):
+    """A block that sleeps is computing, and in the operations that are its own; that another rank sleeps is waiting."""
+    from bucketwise.torch import capture
+    from sharded_models import Decoder
+
+    Sleeping = sleeping(torch)
     model = Decoder()
     # Rank 1 comes two sleeps later to what follows block 0, rank 0 one later to what follows block 2.
     model.layers[0] = Sleeping(model.layers[0], 2 * (rank == 1))
@@ -206,6 +213,30 @@ def check_what_is_timed(torch, folder, rank):
         slow = us.pop(f"layers.2 {way}")
         assert 1e6 * SLEEP_S <= slow < 2e6 * SLEEP_S, f"{way}: block 2 sleeps once: {slow} us"
         assert sum(us.values()) < 1e6 * SLEEP_S, f"{way}: nothing else sleeps on rank 0: {us}"
+
+
+def check_recomputed(torch, folder, rank, binary):
+    """A checkpointed block that sleeps once each way sleeps twice in backward: half of that is forward again."""
+    from bucketwise.torch import capture
+    from sharded_models import Decoder
+    from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
+
+    Sleeping = sleeping(torch)
+    model = Decoder()
+    model.layers[1] = checkpoint_wrapper(Sleeping(model.layers[1], 1))
+    model.layers[3] = checkpoint_wrapper(model.layers[3])  # in the root's group
+    fully_sharded(model, [[f"layers.{i}"] for i in range(3)])
+    capture(model, folder / "recomputed.json", steps=1, warmup=1)
+    for _ in range(2):
+        model(*model.example()).square().mean().backward()
+    assert not any(module._forward_hooks_always_called for module in model.modules()), "hooks are left"
+    if rank == 0:
+        document = read_json(folder / "recomputed.json")
+        shares = {o["name"]: o["recomputed"] for o in document["workload"]["backward_operations"] if "recomputed" in o}
+        assert set(shares) == {"layers.1 backward", "backward"}, shares
+        assert 0.4 < shares["layers.1 backward"] < 0.6, shares
+        assert not any("recomputed" in o for o in document["workload"]["forward_operations"])
+        assert checks.predict(binary, folder / "recomputed.json")["configured"]["backward_ms"] > 2e3 * SLEEP_S
 
 
 def check_events(torch, folder, rank):
@@ -273,6 +304,7 @@ def check(rank, _, program, folder):
     folder = Path(folder)
     check_harmless(torch, folder, rank, program)
     check_what_is_timed(torch, folder, rank)
+    check_recomputed(torch, folder, rank, program)
     check_events(torch, folder, rank)
     check_refused(torch, folder)
     check_collectives(folder, program)

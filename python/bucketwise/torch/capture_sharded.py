@@ -14,6 +14,9 @@ the end on a buffer of the largest group's size. The loss belongs to the root.
 Collectives beside computing slow it down by an unknown amount. On a CPU nothing overlaps unless unsharding is
 asynchronous; on a GPU collectives overlap, and the scenario says so.
 
+Activation checkpointing: if backward runs the forward of a module again for which fully_shard or checkpoint_wrapper
+was called, the operation says its share of that (`recomputed`).
+
 Times are rank 0's. Under torch.compile a graph ends at FSDP2's hooks, so operations are cut there too.
 """
 
@@ -47,7 +50,7 @@ class _Operation:
     """An uninterrupted computation of the module `name`, or of the loss."""
 
     def __init__(self, name, clock):
-        self.name, self.clock, self.ready, self.moments = name, clock, [], []
+        self.name, self.clock, self.ready, self.moments, self.again = name, clock, [], [], []
         self.stamp()
 
     def stamp(self):
@@ -59,6 +62,12 @@ class _Operation:
     def host_us(self):
         return 1e6 * sum(b - a for (_, a), (_, b) in zip(self.moments[::2], self.moments[1::2]))
 
+    def recomputed(self):
+        """The share of it that computes forward again."""
+        device_us = self.device_us()
+        again_us = 1e3 * sum(self.clock.ms_between(a, b) for a, b in zip(self.again[::2], self.again[1::2]))
+        return min(again_us / device_us, 1.0) if device_us > 0 else 0.0
+
 
 class ShardedCapture(Watch):
     def __init__(self, model, path, steps, warmup, meanwhile=None, finished=None):
@@ -68,6 +77,7 @@ class ShardedCapture(Watch):
         self.called = []  # modules of groups whose forward has begun
         self.outputs, self.ending = weak.WeakIdKeyDictionary(), []  # tensor -> its module's name; outputs of the one that ends
         self.ends_in_callback = False  # in this backward
+        self.again = 0  # modules, one within the other, whose forward runs again
 
     def _refuse_sharded(self):
         for name, module in self.module.named_modules():
@@ -114,6 +124,11 @@ class ShardedCapture(Watch):
                 self.hooks.append(module.register_forward_pre_hook(self._begin, with_kwargs=True))
                 self.hooks.append(module.register_forward_hook(self._end, prepend=True))
                 self.hooks.append(module.register_forward_hook(self._leave_module))
+        wrapped = [m._checkpoint_wrapped_module for m in self.module.modules() if hasattr(m, "_checkpoint_wrapped_module")]
+        for module in dict.fromkeys([*self.shard_modules, *wrapped]):
+            self.hooks.append(module.register_forward_pre_hook(self._begin_again))
+            # Recomputing ends early, by an exception.
+            self.hooks.append(module.register_forward_hook(self._end_again, always_call=True))
         self.watched = set()  # names of parameters with hooks on their gradients
 
     def _is_watched(self):
@@ -123,6 +138,18 @@ class ShardedCapture(Watch):
     def _enter_module(self, *_):
         if self._is_watched():
             self._pause()
+
+    def _begin_again(self, *_):
+        if self.depth and self.open is not None and torch.is_grad_enabled():
+            self.again += 1
+            if self.again == 1:
+                self.open.again.append(self.clock.now())
+
+    def _end_again(self, *_):
+        if self.again:
+            self.again -= 1
+            if not self.again and self.open is not None:
+                self.open.again.append(self.clock.now())
 
     def _begin(self, module, arguments, keywords):
         if not self._is_watched():
@@ -178,6 +205,7 @@ class ShardedCapture(Watch):
     def _begin_backward(self):
         super()._begin_backward()
         self.ends_in_callback = False
+        self.again = 0
         self._run(LOSS)
 
     def _reach(self):
@@ -239,6 +267,8 @@ class ShardedCapture(Watch):
                 arrived = [gradient for gradient in same[0].ready if gradient not in ready]
                 ready.update(arrived)
                 operation.update({"ready": arrived} if arrived else {})
+                recomputed = round(statistics.median(o.recomputed() for o in same), 3)
+                operation.update({"recomputed": recomputed} if recomputed else {})
             found.append(operation)
         return found
 

@@ -8,7 +8,8 @@ OUTPUT_FOLDER/FORM.json.gz. The stored ones were made by PyTorch 2.15.0 (ddp_tor
 the stored ones, so they need no PyTorch.
 
 What is in a trace but for its times follows from the form: models, seeds and caps are fixed. Times differ each time.
-Left out is what no reader of traces looks at: arithmetic (aten:: but for what DDP's reducer copies and divides with),
+Left out is what no reader of traces looks at: arithmetic (aten:: but for what DDP's reducer copies and divides with, and
+where blocks are checkpointed),
 arrows, metadata, arguments. Bytes are reproducible from events: gzip stores no time and no name.
 """
 
@@ -433,6 +434,7 @@ KEPT = ("autograd::engine::", "torch::autograd::", "torch::distributed::", "torc
 HEAD = ("schemaVersion", "record_shapes", "distributedInfo", "displayTimeUnit", "baseTimeNanoseconds")
 KEPT_ARGUMENTS = ("Input Dims", "Input type", "Collective name", "dtype", "In msg nelems", "Out msg nelems", "Group size",
                   "Process Group Name", "Process Group Description")
+RECORDED = ("Sequence number", "Fwd thread id")  # by autograd; kept where backward runs forward again
 
 
 def kept(event):
@@ -451,7 +453,7 @@ def small(event):
     return {**result, "args": arguments} if arguments else result
 
 
-def write(trace_file, output):
+def write(trace_file, output, with_arithmetic=False):
     document = json.loads(trace_file.read_text())
     # Without Kineto, PyTorch writes a bare list.
     events = document if isinstance(document, list) else document["traceEvents"]
@@ -459,8 +461,11 @@ def write(trace_file, output):
     processes = {}
     result = []
     for event in events:
-        if kept(event):
+        if kept(event) or (with_arithmetic and event.get("cat") == "cpu_op"):
+            autograd = {key: event["args"][key] for key in RECORDED if with_arithmetic and key in event.get("args", {})}
             event = small(event)
+            if autograd:
+                event["args"] = {**event.get("args", {}), **autograd}
             if events is not document:
                 event["pid"] = processes.setdefault(event["pid"], len(processes))
             result.append(event)
@@ -492,7 +497,7 @@ def main():
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "trace.json"
             run_on_ranks(trace, 4 if name in FOUR_RANKS else 2, name, str(file))
-            write(file, output / f"{name}.json.gz")
+            write(file, output / f"{name}.json.gz", name.startswith("ddp_checkpoint"))
         print(f"{name}: {(output / f'{name}.json.gz').stat().st_size} bytes", flush=True)
 
 

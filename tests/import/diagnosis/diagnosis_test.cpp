@@ -152,11 +152,32 @@ TEST_CASE("a host that waits for the device, and a stream that waits for others,
     CHECK(costs_ms(stalled, TraceCause::other_streams) == Approx(4).epsilon(0.1));
 }
 
+TEST_CASE("forward that runs again in backward is a cause where it was not expected",
+          "[diagnosis]") {
+    TraceShape again = sound_shape();
+    again.recomputed_kernels = 2;
+    check_only(TraceCause::recompute, again, sound_shape(), as_sound());
+    CHECK(contains(diagnosed(again, as_sound()).causes.front().evidence,
+                   "6.37 ms of backward's 9.57"));
+    // Expected, or with nothing to compare it with, it is none.
+    CHECK(diagnosed(again, {.expected = scenario_of(again)}).causes.empty());
+    CHECK(diagnosed(again).causes.empty());
+    // With slower computing: both, each once.
+    again.kernel_us *= 1.3;
+    const Diagnosis both = diagnosed(again, as_sound());
+    CAPTURE(text_of(both));
+    CHECK(kinds_of(both) == std::vector{TraceCause::recompute, TraceCause::slow_computing});
+    CHECK(std::abs(to_ms(both.unexplained())) < 0.5);
+}
+
 TEST_CASE("slow computing and a slow link are told apart, against what is expected",
           "[diagnosis]") {
     TraceShape computing = sound_shape();
     computing.kernel_us *= 1.3;
     check_only(TraceCause::slow_computing, computing, sound_shape(), as_sound());
+    CHECK(contains(
+        diagnosed(computing, as_sound()).causes.front().evidence,
+        "half of the operations take 1.30 to 1.30 times as long, all by about one factor"));
     TraceShape link = sound_shape();
     link.wire_us *= 6;
     check_only(TraceCause::slow_link, link, sound_shape(), as_sound());

@@ -347,6 +347,30 @@ TEST_CASE("a model tells the sizes that a trace without shapes does not have", "
     CHECK(buckets_of(imported) == default_buckets);
 }
 
+// A layer's forward runs again before its bias' gradient is ready, and its weight's follows.
+TEST_CASE("what checkpointed layers compute again is told from their backward", "[kineto]") {
+    const std::string name = GENERATE("ddp_checkpoint", "ddp_checkpoint_reentrant");
+    const TracedRank rank = real_rank(name);
+    const TraceImport imported = import_trace({rank}, request_for(rank));
+    std::size_t ready = 0;
+    for (const Json& operation : imported.scenario["workload"]["backward_operations"]) {
+        const double share = operation.value("recomputed", 0.0);
+        CAPTURE(operation.dump());
+        if (!operation.contains("ready")) {
+            CHECK(share == 0);
+        } else if (ready++ % 2 == 0) {
+            CHECK(share > 0.2);
+            CHECK(share < 0.8);
+        } else {
+            CHECK(share == 0);
+        }
+    }
+    CHECK(ready == 6);
+    const TracedRank kept = real_rank("ddp");
+    CHECK(import_trace({kept}, request_for(kept)).scenario.dump().find("recomputed") ==
+          std::string::npos);
+}
+
 TEST_CASE("all-reduces of single gradients tell their sizes", "[kineto]") {
     const std::string name = GENERATE("naive_after_backward", "per_parameter_hooks");
     std::string text;

@@ -94,6 +94,49 @@ TEST_CASE("a step that waits for its host or for others says what that costs", "
           Approx(3000).epsilon(0.02));
 }
 
+TEST_CASE("what backward computes again is told by what autograd records there", "[advice]") {
+    TraceShape shape;
+    shape.recomputed_kernels = 3;
+    const auto recomputed = [](const TraceShape& traced) {
+        std::vector<double> shares;
+        const TraceImport imported = import_of(traced);
+        for (const Json& operation : imported.scenario["workload"]["backward_operations"]) {
+            shares.push_back(operation.value("recomputed", 0.0));
+        }
+        return shares;
+    };
+    // On a device each kernel is forward's or it is not; the fourth makes the gradient ready.
+    std::vector<double> shares = recomputed(shape);
+    CHECK(std::ranges::count(shares, 1.0) == 4 * 3);
+    CHECK(std::ranges::count(shares, 0.0) == std::ssize(shares) - 4 * 3);
+    CHECK(contains(findings_of(import_of(shape)), "compute forward again"));
+    // On a CPU all up to a gradient is one operation: three of four launches, and AccumulateGrad.
+    shape.device = false;
+    shares = recomputed(shape);
+    const auto some = [](double share) { return share > 0.6 && share < 0.75; };
+    CHECK(std::ranges::count_if(shares, some) == 4);
+    CHECK(std::ranges::count(shares, 0.0) == std::ssize(shares) - 4);
+    // Backward that is differentiated is recorded whole.
+    shape.device = true;
+    shape.recomputed_kernels = 0;
+    shape.differentiable = true;
+    CHECK(std::ranges::count(recomputed(shape), 0.0) == std::ssize(recomputed(shape)));
+}
+
+TEST_CASE("what keeping activations would save is the time of forward in backward", "[advice]") {
+    TraceShape shape;
+    shape.host_us = 6;
+    shape.kernel_us = 300;
+    TraceShape again = shape;
+    again.recomputed_kernels = 3;
+    const Advised advice = advised(again);
+    const Duration saves = saving_of(advice.advice, "no activation checkpointing");
+    CHECK(to_us(saves) == Approx(4 * 3 * 300).epsilon(0.01));
+    CHECK(to_us(advice.replay.step - saves) ==
+          Approx(to_us(advised(shape).replay.step)).epsilon(0.01));
+    CHECK(saving_of(advised(shape).advice, "no activation checkpointing") == Duration{0});
+}
+
 TEST_CASE("what the account has of a step is all of it, traced and replayed", "[advice]") {
     for (const double host_us : {6.0, 50.0}) {
         for (const double stall_us : {0.0, 400.0}) {

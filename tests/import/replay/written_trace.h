@@ -57,18 +57,20 @@ struct TraceShape {
     bool scatters = false;      // buckets are reduce-scattered in the group "shard"
     bool replicas = false;      // and then what is left all-reduced in the group "replica"
     std::string sharding = {};  // an annotation around forward: "FSDP::pre_forward"
-    std::int64_t compiled_pieces = 0;  // CompiledFunctionBackward, each of as many gradients
-    std::int64_t graph_kernels = 0;    // in forward, launched by one cudaGraphLaunch
-    bool accumulates = true;           // no: AccumulateGrad is not seen
-    bool fp8 = false;                  // forward is of scaled matrix products
-    bool checkpointing = false;        // a wrapped module runs forward again in backward
-    bool batched_copies = false;       // a bucket is copied and divided at once, and copied back
-    bool coalesced = false;            // gradients' all-reduces are of several tensors at once
-    double idle_us = 0;                // before forward's second kernel the host does nothing
-    bool loads_data = false;           // but to wait for DataLoader
-    std::string idle_in = {};          // and is in an operation of this name
-    double others_us = 0;              // in forward the host waits for an all-to-all
-    double stall_us = 0;               // in forward the device does, for one that takes so long
+    std::int64_t compiled_pieces = 0;     // CompiledFunctionBackward, each of as many gradients
+    std::int64_t graph_kernels = 0;       // in forward, launched by one cudaGraphLaunch
+    bool accumulates = true;              // no: AccumulateGrad is not seen
+    bool fp8 = false;                     // forward is of scaled matrix products
+    bool checkpointing = false;           // a wrapped module runs forward again in backward
+    std::int64_t recomputed_kernels = 0;  // before each gradient's own backward runs forward again
+    bool differentiable = false;          // backward itself is recorded by autograd
+    bool batched_copies = false;          // a bucket is copied and divided at once, and copied back
+    bool coalesced = false;               // gradients' all-reduces are of several tensors at once
+    double idle_us = 0;                   // before forward's second kernel the host does nothing
+    bool loads_data = false;              // but to wait for DataLoader
+    std::string idle_in = {};             // and is in an operation of this name
+    double others_us = 0;                 // in forward the host waits for an all-to-all
+    double stall_us = 0;                  // in forward the device does, for one that takes so long
     // In forward, after its first kernel, three kernels as long on a stream of their own. The first
     // waits for the compute stream, which waits for the last before backward.
     double beside_us = 0;
@@ -519,6 +521,16 @@ class SyntheticTrace {
             add("cpu_op", "autograd::engine::evaluate_function: CheckpointFunctionBackward", 1,
                 thread_, begin, host_ - begin);
         }
+        if (shape_.recomputed_kernels > 0 || shape_.differentiable) {
+            const double begin = host_;
+            for (std::int64_t k = 0; k < shape_.recomputed_kernels; ++k) {
+                launch_in("aten::linear", "forward_kernel", true);
+            }
+            launch_in("aten::mm", "backward_kernel", shape_.differentiable);
+            add("cpu_op", "autograd::engine::evaluate_function: LinearBackward0", 1, thread_, begin,
+                host_ - begin, {{"Fwd thread id", 1}, {"Sequence number", 3}});
+            return;
+        }
         if (shape_.compiled_pieces == 0) {
             const bool product = shape_.product_slowdown != 1 && i % 2 == 0;
             launch(product ? "backward_gemm" : "backward_kernel", shape_.kernel_us);
@@ -535,6 +547,17 @@ class SyntheticTrace {
         }
         add("cpu_op", "autograd::engine::evaluate_function: CompiledFunctionBackward", 1, thread_,
             begin, host_ - begin);
+    }
+
+    // Within an operation, which autograd records if it is `recorded`.
+    void launch_in(const std::string& operation, const std::string& kernel, bool recorded) {
+        const double begin = host_;
+        launch(kernel, shape_.kernel_us);
+        Json args = Json::object();
+        if (recorded) {
+            args = {{"Fwd thread id", 0}, {"Sequence number", 7}};
+        }
+        add("cpu_op", operation, 1, thread_, begin + 1, host_ - begin - 1, args);
     }
 
     void reduce(std::int64_t elements) {

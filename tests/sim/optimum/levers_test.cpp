@@ -107,6 +107,31 @@ TEST_CASE("gradients of 16 bits, a hook in place and a single rank have no hook 
     CHECK(advised(document).prediction.levers == Levers{});
 }
 
+TEST_CASE("a measured backward that computes forward again says what keeping it would save") {
+    Json document = two_gradients();
+    document["workload"] = Json::parse(R"({ "gradients": [
+        {"name": "a", "numel": 1024, "dtype": "float32"}, {"name": "b", "numel": 1024, "dtype": "float32"} ],
+      "forward_operations": [ {"name": "forward", "host_us": 0, "device_us": 4000} ],
+      "backward_operations": [
+        {"name": "last", "host_us": 0, "device_us": 4000, "recomputed": 0.5, "ready": ["b"]},
+        {"name": "first", "host_us": 0, "device_us": 4000, "ready": ["a"]} ] })");
+    const auto [scenario, prediction] = advised(document);
+    REQUIRE_FALSE(prediction.levers.alone.empty());
+    const Lever& kept = prediction.levers.alone.front();
+    CHECK(kept.changes == std::vector<LeverChange>{{LeverKind::activation_checkpointing, "none"}});
+    CHECK(prediction.advised().step() - kept.step == duration_from_us(2000));
+    CHECK(levers_sentence(scenario, prediction.levers)
+              .find("no recomputation (17 % less time, if memory holds all activations)") !=
+          std::string::npos);
+    document["workload"]["backward_operations"][0].erase("recomputed");
+    CHECK(advised(document).prediction.levers.alone.empty());
+    document["workload"]["backward_operations"][0]["recomputed"] = 1.5;
+    CHECK_THROWS_AS(advised(document), InputError);
+    document["workload"]["backward_operations"][0].erase("recomputed");
+    document["workload"]["forward_operations"][0]["recomputed"] = 0.5;
+    CHECK_THROWS_AS(advised(document), InputError);
+}
+
 TEST_CASE("a hook is spelled as the framework has it") {
     Json document = two_gradients();
     const auto text_with = [&](const char* framework) {
