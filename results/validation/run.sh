@@ -28,4 +28,5 @@ for seed in 1 2; do
     run "resnet_300mbit_$seed" resnet_small --link-rate 300mbit
     run "transformer_500mbit_$seed" transformer_small --link-rate 500mbit
     run "perceptron_500mbit_$seed" perceptron_small --link-rate 500mbit
+    run "tiny_1gbit_$seed" transformer_tiny --link-rate 1gbit
 done

@@ -10,7 +10,7 @@ Ranks (comparison.py) train a model of trained_models.py with DistributedDataPar
 each block (--checkpoint: whose forward runs again in backward): once unchanged, and once with bw.advise() around the
 loop. The losses have to be equal bit for bit; added time and memory are reported. Then a step is measured at seven caps,
 the default and the advised cap, or under every setting that was predicted, each in every round, in a seeded random
-order; the advice has seen none of these steps.
+order, for --rounds rounds or until more would change no verdict (decision.py); the advice has seen none of these steps.
 
 Writes FOLDER/comparison.json, beside what advise() writes.
 """
@@ -25,6 +25,7 @@ from pathlib import Path
 import comparison as base
 from compare_with_ddp import MODELS, bucket_bytes
 from comparison import read_json, write_json
+from decision import FEWEST_ROUNDS, decision_of, of_plans, told
 
 CAPS, SHORT_CAPS = [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 50.0], [0.25, 0.5]
 STEPS = {"ddp": 80, "fsdp": 40}
@@ -128,7 +129,8 @@ def measure(rank, _, options, folder):
              "seconds": {"without": middle - begin, "with": end - middle}, "losses_equal": losses == without,
              "parameters_equal": equal, "advice": result, "advised": advised,  # null: the default
              "peak_mib": [round(training_mib), round(advised_mib)],
-             "steps": sweep(options, trained, settings, prediction)}
+             "steps": sweep(options, trained, settings, advised, prediction)}
+    found["rounds"] = len(found["steps"][0]["step_ms"])
     if rank == 0:
         write_json(folder / "comparison.json", found)
 
@@ -138,13 +140,16 @@ def wrapping_of(options, setting):
     return {} if setting is None else {"sharding" if options["wrapper"] == "fsdp" else "bucket_cap_mb": setting}
 
 
-def sweep(options, trained, settings, prediction):
+def sweep(options, trained, settings, advised, prediction):
     """By setting the slowest rank's ms of every round, and what was predicted of the same buckets, if anything: the
     prediction has every plan that a cap can give."""
     trainings = [Training(trained, options, **wrapping_of(options, setting)) for setting in settings]
     order, times = random.Random(options["seed"]), [[] for _ in settings]
     for training in trainings:
         training.losses(2)  # DDP forms its final buckets after the first
+    sharded = options["wrapper"] == "fsdp"
+    plans = [str(setting) if sharded else tuple(bucket_bytes(each.model)) for setting, each in zip(settings, trainings)]
+    chosen = plans[settings.index(advised)]
     for number in range(-1, options["rounds"]):
         turns = list(range(len(settings)))
         order.shuffle(turns)
@@ -160,12 +165,15 @@ def sweep(options, trained, settings, prediction):
                 times[turn].append(round(took.item(), 4))
         if dist.get_rank() == 0:
             base.show_progress(number + 1, options["rounds"])
-    if options["wrapper"] == "fsdp":
+        if FEWEST_ROUNDS <= number + 1 < options["rounds"]:
+            by_plan = of_plans(dict(enumerate(times)), plans.__getitem__)
+            if of_first(decision_of(by_plan, chosen)["settled"]):
+                break
+    if sharded:
         return [{"setting": row["sharding"], "step_ms": ms, "predicted_step_ms": row["step_ms"]}
                 for row, ms in zip(prediction["sweep"], times)]
     predicted = {tuple(row["bucket_bytes"]): row["step_ms"] for row in [*prediction["sweep"], prediction["default"]]}
-    plans = [bucket_bytes(training.model) for training in trainings]
-    return [{"setting": cap, "bucket_bytes": plan, "step_ms": ms, "predicted_step_ms": predicted.get(tuple(plan))}
+    return [{"setting": cap, "bucket_bytes": list(plan), "step_ms": ms, "predicted_step_ms": predicted.get(plan)}
             for cap, plan, ms in zip(settings, plans, times)]
 
 
@@ -188,7 +196,10 @@ def judge(options, folder):
     default, advised = (next(plan_of(row) for row in found["steps"] if row["setting"] == setting)
                         for setting in (own, found["advised"]))
     errors = [row["predicted_step_ms"] / medians[plan_of(row)] - 1 for row in found["steps"]]
-    judged = {**found, "verdict": {"replay_error": found["advice"].get("replay_error"),
+    times = {i: row["step_ms"] for i, row in enumerate(found["steps"])}
+    decision = decision_of(of_plans(times, lambda i: plan_of(found["steps"][i])), advised)
+    judged = {**found, "decision": {**decision, "best": [row["setting"] for row in found["steps"] if plan_of(row) == decision["best"]]},
+              "verdict": {"replay_error": found["advice"].get("replay_error"),
                                    "replay_against_sweep": current["step_ms"] / medians[default] - 1,
                                    "mape": statistics.mean(map(abs, errors)),
                                    "plans_equal": own is not None or current["bucket_bytes"] == list(default),
@@ -217,7 +228,7 @@ def report(found):
           f"between steps {advice.get('added_ms', 0):.0f} ms; losses and parameters {equal}")
     print(f"measured step {advice['measured_step_ms']:.1f} ms, replayed {advice['replayed_step_ms']:.1f} "
           f"({100 * verdict['replay_error']:+.1f} %; against the sweep's {100 * verdict['replay_against_sweep']:+.1f} %)")
-    print(f"advised {named(found['advised'])}: regret {100 * verdict['regret']:.1f} %, "
+    print(f"advised {named(found['advised'])}: {told(found['decision'])}, "
           f"{100 * verdict['gain_over_default']:.1f} % faster than what ran, noise {100 * verdict['noise_floor']:.1f} %; mean error over the settings {100 * verdict['mape']:.1f} %")
 
 

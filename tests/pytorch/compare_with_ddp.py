@@ -28,6 +28,7 @@ from pathlib import Path
 
 import comparison as base
 from comparison import read_json, run, write_json
+from decision import decision_of, of_plans, told
 
 MODELS = ("perceptron", "convolutional", "transformer")
 PASSES = 2  # watched by each capture in each round
@@ -245,12 +246,15 @@ def case(measured, predicted, draws):
         plans.setdefault(tuple(rows[cap]["bucket_bytes"]), []).append(cap)
     by_plan = {plan: statistics.median(ms for cap in same for ms in measured[cap]) for plan, same in plans.items()}
     chosen = min(measured, key=lambda cap: rows[cap]["backward_ms"])
+    plan_of = lambda cap: tuple(rows[cap]["bucket_bytes"])  # noqa: E731
+    decision = decision_of(of_plans(measured, plan_of), plan_of(chosen))
+    decision["best"] = plans[decision["best"]]
     fastest = min(by_plan, key=by_plan.get)
     less = {name: statistics.mean(abs(by_cap[cap]["backward_ms"] / medians[cap] - 1) for cap in medians)
             for name, by_cap in predicted.items() if name != "link"}
     return {"points": points, "mape": base.mape_of(points), "mape_of_less": less, "predicted_best_mib": chosen,
             "measured_best_mib": plans[fastest][0], "regret": by_plan[tuple(rows[chosen]["bucket_bytes"])]
-            / by_plan[fastest] - 1, "noise_floor": base.noise_floor_of(points, "backward")}
+            / by_plan[fastest] - 1, "decision": decision, "noise_floor": base.noise_floor_of(points, "backward")}
 
 
 def report(comparison):
@@ -261,7 +265,7 @@ def report(comparison):
         less = ", ".join(f"{name} {100 * value:.1f} %" for name, value in one["mape_of_less"].items())
         print(f"\nMAPE {100 * one['mape']:.1f} % ({less}), noise floor {100 * one['noise_floor']:.1f} %")
         best = f"predicted {one['predicted_best_mib']:g}, measured {one['measured_best_mib']:g} MiB (of equal plans)"
-        print(f"best cap {best}, regret {100 * one['regret']:.1f} %\n")
+        print(f"best cap {best}, {told(one['decision'])}\n")
 
 
 def check(comparison, folder):

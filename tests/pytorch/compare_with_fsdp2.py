@@ -21,6 +21,7 @@ from pathlib import Path
 
 import comparison as base
 from comparison import read_json, run, write_json
+from decision import decision_of, told
 
 PARTS = ("forward", "backward", "step")
 
@@ -190,6 +191,7 @@ def judge(options, folder):
                   "points": points, "mape": base.mape_of(points), "max_error": max(abs(p["error"]) for p in points),
                   "predicted_best": chosen["setting"], "measured_best": fastest["setting"],
                   "regret": chosen["measured_step_ms"] / fastest["measured_step_ms"] - 1,
+                  "decision": decision_of(measured["step"], chosen["setting"]),
                   "noise_floor": base.noise_floor_of(anew, "step")}
     write_json(folder / "comparison.json", comparison)
     return comparison
@@ -200,7 +202,7 @@ def report(comparison):
     base.print_points(comparison["points"], {"setting": "setting"}, "step")
     print(f"\nMAPE {100 * comparison['mape']:.1f} %, noise floor {100 * comparison['noise_floor']:.1f} %")
     print(f"best: predicted {comparison['predicted_best']}, measured {comparison['measured_best']}, "
-          f"regret {100 * comparison['regret']:.1f} %")
+          f"{told(comparison['decision'])}")
 
 
 def check(comparison, _):

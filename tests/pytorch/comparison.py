@@ -269,7 +269,7 @@ def parser_of(usage, rounds):
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--short", action="store_true")
     parser.add_argument("--again", action="store_true")
-    parser.set_defaults(ranks=2, usual_rounds=rounds, script=Path(sys.argv[0]).name)
+    parser.set_defaults(ranks=2, usual_rounds=rounds, fewest_rounds=2, script=Path(sys.argv[0]).name)
     return parser
 
 
@@ -284,8 +284,8 @@ def options_of(parser):
     options = parser.parse_args()
     if options.rounds is None:
         options.rounds = 3 if options.short else options.usual_rounds
-    if options.rounds < 1:
-        parser.error(f"--rounds: expected at least 1, got {options.rounds}")
+    if options.rounds < options.fewest_rounds:
+        parser.error(f"--rounds: expected at least {options.fewest_rounds}, got {options.rounds}")
     try:
         bits_per_second(options.rate)
     except ValueError as error:

@@ -290,6 +290,7 @@ def main():
     parser.add_argument("--wrapper", choices=CAUSES, default="ddp")
     parser.add_argument("--model", choices=("transformer", "perceptron", "deep"), default="transformer")
     parser.add_argument("--ranks", type=int, default=2)
+    parser.set_defaults(fewest_rounds=1)
     options = base.options_of(parser)
     if options.again:
         options.wrapper = read_json(options.output / "comparison.json")["wrapper"]
