@@ -23,6 +23,7 @@
 #include "cli/shell/scenario_document.h"
 #include "import/diagnosis/diagnosis.h"
 #include "sim/link/link.h"
+#include "sim/link/link_input.h"
 #include "sim/report/number_text.h"
 #include "sim/scenario/scenario.h"
 

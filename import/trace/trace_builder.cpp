@@ -167,21 +167,19 @@ void TraceBuilder::find_recomputed() {
         HostSpan again;  // until the last operation of forward that no inner node has
     };
     std::map<std::int32_t, std::vector<const TraceEvent*>> nodes;  // by thread
-    std::map<std::int32_t, std::vector<std::int64_t>> begins_ns;   // of all events of the thread
     for (const TraceEvent& event : trace_.events) {
         if (event.kind == TraceEventKind::backward_node) {
             nodes[event.thread].push_back(&event);
         }
     }
-    for (const TraceEvent& event : trace_.events) {
-        if (const auto own = nodes.find(event.thread); own != nodes.end()) {
-            begins_ns[event.thread].push_back(event.begin_ns);
-        }
-    }
     const auto goes_on = [&](const Node& node) {
-        const std::vector<std::int64_t>& begins = begins_ns[node.again.thread];
-        const auto next = std::ranges::lower_bound(begins, node.again.end_ns);
-        return next != begins.end() && *next < node.end_ns;
+        auto next =
+            std::ranges::lower_bound(trace_.events, node.again.end_ns, {}, &TraceEvent::begin_ns);
+        while (next != trace_.events.end() && next->begin_ns < node.end_ns &&
+               next->thread != node.again.thread) {
+            ++next;
+        }
+        return next != trace_.events.end() && next->begin_ns < node.end_ns;
     };
     std::ranges::sort(forward_, {},
                       [](const HostSpan& one) { return std::pair(one.thread, one.begin_ns); });
