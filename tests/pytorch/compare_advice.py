@@ -147,9 +147,6 @@ def sweep(options, trained, settings, advised, prediction):
     order, times = random.Random(options["seed"]), [[] for _ in settings]
     for training in trainings:
         training.losses(2)  # DDP forms its final buckets after the first
-    sharded = options["wrapper"] == "fsdp"
-    plans = [str(setting) if sharded else tuple(bucket_bytes(each.model)) for setting, each in zip(settings, trainings)]
-    chosen = plans[settings.index(advised)]
     for number in range(-1, options["rounds"]):
         turns = list(range(len(settings)))
         order.shuffle(turns)
@@ -166,14 +163,15 @@ def sweep(options, trained, settings, advised, prediction):
         if dist.get_rank() == 0:
             base.show_progress(number + 1, options["rounds"])
         if FEWEST_ROUNDS <= number + 1 < options["rounds"]:
-            by_plan = of_plans(dict(enumerate(times)), plans.__getitem__)
-            if of_first(decision_of(by_plan, chosen)["settled"]):
+            # DDP tells its buckets late, so settings with the same ones count as different here.
+            if of_first(decision_of(dict(enumerate(times)), settings.index(advised))["settled"]):
                 break
-    if sharded:
+    if options["wrapper"] == "fsdp":
         return [{"setting": row["sharding"], "step_ms": ms, "predicted_step_ms": row["step_ms"]}
                 for row, ms in zip(prediction["sweep"], times)]
     predicted = {tuple(row["bucket_bytes"]): row["step_ms"] for row in [*prediction["sweep"], prediction["default"]]}
-    return [{"setting": cap, "bucket_bytes": list(plan), "step_ms": ms, "predicted_step_ms": predicted.get(plan)}
+    plans = [bucket_bytes(training.model) for training in trainings]
+    return [{"setting": cap, "bucket_bytes": plan, "step_ms": ms, "predicted_step_ms": predicted.get(tuple(plan))}
             for cap, plan, ms in zip(settings, plans, times)]
 
 
