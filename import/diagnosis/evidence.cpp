@@ -188,11 +188,9 @@ void describe_recompute(const StepInput& traced, DiagnosedCause& cause) {
         first = first.empty() && operation.recomputed > 0 ? operation.name : first;
         backward += is_wait(operation) ? Duration{0} : operation.device;
     }
-    std::vector<TimedOperation> kept = traced.workload.backward;
-    const Duration again = take_out_recomputed(kept);
     cause.text = "backward computes forward again, which was not expected";
-    cause.evidence = fmt::format("{} of backward's {} of computing, from {} on", ms_text(again),
-                                 ms_text(backward), first);
+    cause.evidence = fmt::format("{} of backward's {} of computing, from {} on",
+                                 ms_text(recomputed_in(traced)), ms_text(backward), first);
     cause.change =
         "no checkpoint_wrapper where memory holds the activations, or on every Nth block "
         "(activation_checkpointing)";

@@ -41,15 +41,6 @@ Duration late_in(const StepInput& input) {
     return sum;
 }
 
-// How much computing of backward is forward's.
-Duration recomputed_in(const StepInput& input) {
-    Duration sum{0};
-    for (const TimedOperation& operation : input.workload.backward) {
-        sum += scaled(operation.device, operation.recomputed);
-    }
-    return sum;
-}
-
 // How many times as long as on `link` the run's collectives take on its own.
 double slower_than(const LinkParameters& link, const MendedSteps::Run& run) {
     Duration own{0};
@@ -119,6 +110,14 @@ std::optional<std::size_t> punctual_rank(const TracedRun& run) {
 
 bool is_wait(const TimedOperation& operation) {
     return operation.name.ends_with(stall_name) || operation.name.ends_with(late_name);
+}
+
+Duration recomputed_in(const StepInput& input) {
+    Duration sum{0};
+    for (const TimedOperation& operation : input.workload.backward) {
+        sum += scaled(operation.device, operation.recomputed);
+    }
+    return sum;
 }
 
 std::size_t collectives_of(const SimulatedStep& step) {

@@ -20,6 +20,9 @@ using Mended = std::set<TraceCause>;
 // Waits that the importer keeps in place: they are no computing.
 bool is_wait(const TimedOperation& operation);
 
+// How much computing of backward is forward's.
+Duration recomputed_in(const StepInput& input);
+
 // Its buckets, or groups.
 std::size_t collectives_of(const SimulatedStep& step);
 

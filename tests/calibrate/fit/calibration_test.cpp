@@ -6,6 +6,7 @@
 
 #include "calibrate/comparison/step_comparison.h"
 #include "sim/base/error.h"
+#include "sim/base/transformed.h"
 #include "sim/link/assumed_interference.h"
 #include "sim/link/link_input.h"
 #include "tests/calibrate/fit/synthetic_run.h"
@@ -195,6 +196,24 @@ TEST_CASE("a link whose times are skewed alone as much as beside computing is no
     CHECK(fit_interference(contention_of({10, 10, 10, 10, 60}, {10, 10, 10, 10, 110}))
               .segments[0]
               .slowdown.communication_slowdown_ppm == 1'500'000);
+}
+
+// Of two sizes; 1 MiB takes 10 us on the link, and 15 in contention runs.
+TEST_CASE("collectives are slowed against the link's time, and added time is linear in the size") {
+    std::vector<ContentionRecord> records = contention_of({15}, {20});
+    records.push_back(contention_of({50}, {46}).front());
+    records.back().size = {4 << 20};
+    const auto slowdowns = [&](const TimeAlone& alone_us) {
+        return transformed(fit_interference(records, {}, alone_us).segments,
+                           [](const InterferenceSegment& segment) {
+                               return segment.slowdown.communication_slowdown_ppm;
+                           });
+    };
+    const auto on_link = [](Bytes size) { return 10.0 * to_mib(size); };
+    // They add 10 and 6 us: 10 - 4 / 3 to the 20 us of 2 MiB.
+    CHECK(slowdowns(on_link) == std::vector<std::int64_t>{2'000'000, 1'433'333, 1'150'000});
+    // Without a link: 20 / 15, and no less than 1.
+    CHECK(slowdowns({}) == std::vector<std::int64_t>{1'333'333, 1'126'667, 1'000'000});
 }
 
 TEST_CASE("contention that shows no slowdown is written, so that none is assumed") {
