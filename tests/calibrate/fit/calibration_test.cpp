@@ -198,7 +198,7 @@ TEST_CASE("a link whose times are skewed alone as much as beside computing is no
               .slowdown.communication_slowdown_ppm == 1'500'000);
 }
 
-// Of two sizes; 1 MiB takes 10 us on the link, and 15 in contention runs.
+// 1 MiB takes 10 us on the link, and 15 in contention runs.
 TEST_CASE("collectives are slowed against the link's time, and added time is linear in the size") {
     std::vector<ContentionRecord> records = contention_of({15}, {20});
     records.push_back(contention_of({50}, {46}).front());
