@@ -11,7 +11,7 @@ build=build/demo
 scenario=scenarios/compare_ddp_core.json
 validated=scenarios/transformer_tiny.json
 # A few caps often rather than many caps seldom: on a busy machine that tells them apart.
-validation=(--time 90s --bucket-cap 2MiB,4MiB,8MiB)
+validation=(--time 150s --bucket-cap 2MiB,4MiB,8MiB)
 folder=${1:-}
 if [[ -z "$folder" ]]; then
     folder=$build/validation

@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "calibrate/comparison/advised_setting.h"
 #include "calibrate/comparison/decision.h"
 #include "calibrate/comparison/paired_steps.h"
 #include "calibrate/comparison/setting_steps.h"
@@ -91,9 +92,12 @@ class DecidingRounds : public RoundDirector {
             wanted.push_back(plans_[plan].items.front());
         }
         for (const std::size_t step : plan_.chosen()) {
+            // A setting that is out keeps a share of the rounds: its error counts, too.
             constexpr std::int64_t before_any_is_out = 3;
+            constexpr std::int64_t rounds_for_one = 4;
             if (items_[step].protocol == Protocol::step &&
-                rounds_of(plan_of_[step]) < before_any_is_out) {
+                rounds_of(plan_of_[step]) <
+                    std::max(before_any_is_out, next_round_ / rounds_for_one)) {
                 wanted.push_back(step);
             }
         }
@@ -196,24 +200,23 @@ class DecidingRounds : public RoundDirector {
 
     // New isolated measurements may change the advice.
     void take_advice(RoundOrder& order) {
-        constexpr std::int64_t before_it_is_known = 2;
+        constexpr std::int64_t before_it_is_known = 3;
         if (plans_.empty() || plan_.rounds() < before_it_is_known ||
             !std::exchange(is_advice_new_, false)) {
             return;
         }
-        const std::optional<Prediction> prediction = advice_of(records_, options_.output);
-        if (!prediction) {
+        const std::optional<Evaluation> advised = advice_of(records_, options_.output);
+        if (!advised) {
             return;
         }
-        const Evaluation& advised = prediction->advised();
-        Item item{.protocol = Protocol::step, .cap = advised.cap};
-        if (advised.sharded) {
+        Item item{.protocol = Protocol::step, .cap = advised->cap};
+        if (advised->sharded) {
             item.cap = Cap();
-            item.sharding = advised.sharded->request;
-        } else if (advised.cap.is_none()) {
+            item.sharding = advised->sharded->request;
+        } else if (advised->cap.is_none()) {
             return;
         }
-        const std::size_t known = plan_with(advised.bucket_bytes, item.sharding);
+        const std::size_t known = plan_with(advised->bucket_bytes, item.sharding);
         const std::vector<std::size_t> chosen = chosen_plans();
         if (known < plans_.size()) {
             advised_ = known;
@@ -305,7 +308,7 @@ std::unique_ptr<RoundDirector> deciding_rounds(const MeasureOptions& options,
     return std::make_unique<DecidingRounds>(options, earlier);
 }
 
-std::optional<Prediction> advice_of(const std::vector<Measurement>& records,
+std::optional<Evaluation> advice_of(const std::vector<Measurement>& records,
                                     const std::string& file) {
     try {
         const MeasuredRun run = collect_run(records, false, file);
@@ -320,7 +323,15 @@ std::optional<Prediction> advice_of(const std::vector<Measurement>& records,
         const Scenario scenario =
             parse_scenario(calibrated_scenario(measured->document, calibration), file,
                            read_text_file, StrategyKinds::all);
-        return predict_any(scenario, compared_input(scenario, run), {}, [](double) {});
+        const StepInput input = compared_input(scenario, run);
+        SettingSteps steps(scenario, input);
+        std::vector<PredictedSetting> predicted;
+        for (const MeasuredSetting& setting : measured_settings(scenario, run)) {
+            predicted.push_back({steps.evaluate(setting), setting.step_us.size()});
+        }
+        const Prediction prediction = predict_any(scenario, input, {}, [](double) {});
+        const auto measured_one = as_advised(predicted, prediction.advised());
+        return measured_one ? predicted[*measured_one].predicted : prediction.advised();
     } catch (const InputError&) {
         return std::nullopt;  // too little was measured yet
     }

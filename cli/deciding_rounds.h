@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "cli/ranks/timed_run.h"
-#include "sim/predict/prediction.h"
+#include "sim/predict/evaluation.h"
 
 namespace bucketwise {
 
@@ -17,8 +17,9 @@ namespace bucketwise {
 std::unique_ptr<RoundDirector> deciding_rounds(const MeasureOptions& options,
                                                const std::vector<Measurement>& earlier);
 
-// The prediction for the records' scenario, calibrated to them; empty where they are too few.
-std::optional<Prediction> advice_of(const std::vector<Measurement>& records,
+// The advice for the records' scenario, calibrated to them, or a measured setting that is predicted
+// to be as fast; empty where the records are too few.
+std::optional<Evaluation> advice_of(const std::vector<Measurement>& records,
                                     const std::string& file);
 
 }  // namespace bucketwise

@@ -31,6 +31,7 @@
 #include "sim/predict/prediction.h"
 #include "sim/predict/strategy_comparison.h"
 #include "sim/report/knobs_text.h"
+#include "sim/report/lever_text.h"
 #include "sim/report/optimal_report.h"
 #include "sim/report/prediction_json.h"
 #include "sim/report/report.h"
@@ -54,6 +55,7 @@ struct PredictOptions {
     std::optional<std::int64_t> draws;
     bool details = false;
     bool knobs = false;
+    std::vector<Tuned> tuned;
     std::optional<NcclVersion> nccl_version;
 };
 
@@ -124,6 +126,11 @@ std::vector<OptionText> predict_rows(PredictOptions& o) {
              "also cross what backward recomputes, sharding and micro-batches, at the same samples "
              "per step: step against memory, and what to type; without it where nothing fits",
              o.knobs},
+            {"tune",
+             "also what each knob of a group would save or cost, as a prior. nccl: its variables "
+             "and hardware queues; computing: torch.compile and float8",
+             {o.tuned, ListOf{Choice{every<Tuned>}}},
+             some_of(every<Tuned>)},
             {"details", "print every telling cap, how sure the choice is, and the link's source",
              o.details},
             nccl_version_row(o.nccl_version)};
@@ -302,6 +309,12 @@ std::vector<std::pair<std::string, Addition>> additions_to(const PredictOptions&
     if (options.optimal) {
         added.emplace_back("optimal", optimum_of(scenario, input, prediction));
     }
+    for (const Tuned tuned : options.tuned) {
+        const std::vector<Lever> levers = tuned_knobs(scenario, input, prediction, tuned);
+        added.emplace_back(
+            fmt::format("tune_{}", name_of(tuned)),
+            Addition{tuned_text(scenario, tuned, levers), to_json(scenario, levers)});
+    }
     if (const auto rows = compare_strategies(scenario, options.compared); !rows.empty()) {
         added.emplace_back("strategies", Addition{comparison_text(rows), to_json(rows)});
     }
@@ -319,6 +332,9 @@ int run_predict(const PredictOptions& options) {
     } else if (options.optimal && framework_of(scenario.sync.strategy)) {
         throw UsageError{fmt::format("--plan: expected a strategy of PyTorch, got {}",
                                      name_of(scenario.sync.strategy))};
+    }
+    if (options.optimal && scenario.step.one_hardware_queue) {
+        throw UsageError{"--plan: expected a step without one_hardware_queue, got one"};
     }
     const std::vector<Bytes> caps = requested_caps(options, scenario);
     check_draws(options, scenario);

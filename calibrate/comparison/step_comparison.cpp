@@ -247,40 +247,6 @@ std::vector<SettingComparison> compare_settings(const StepInput& input, SettingS
 
 // --- the decision ---
 
-// The point that `prediction` advises, or the one that stands for it.
-struct AdvisedPoint {
-    std::size_t index = 0;
-    bool was_measured = false;
-};
-
-bool is_same_sharded_step(const Evaluation& a, const Evaluation& b) {
-    return a.times == b.times && a.memory == b.memory && a.sharded->groups == b.sharded->groups;
-}
-
-AdvisedPoint advised_point(const std::vector<SettingComparison>& points,
-                           const Prediction& prediction) {
-    const Evaluation& advised = prediction.advised();
-    const auto is_advised = [&](const SettingComparison& point) {
-        return advised.sharded ? is_same_sharded_step(point.predicted, advised)
-                               : point.measured.bucket_bytes == advised.bucket_bytes;
-    };
-    const auto same = std::ranges::find_if(points, is_advised);
-    if (same != points.end()) {
-        return {static_cast<std::size_t>(same - points.begin()), true};
-    }
-    const auto away = [&](const SettingComparison& point) {
-        if (advised.sharded) {
-            return point.predicted_ms;
-        }
-        const auto size = [](const std::optional<Bytes>& of) {
-            return static_cast<double>(of.value_or(default_bucket_cap).count);
-        };
-        return std::abs(std::log2(size(point.measured.cap) / size(advised.cap.size())));
-    };
-    const auto nearest = std::ranges::min_element(points, {}, away);
-    return {static_cast<std::size_t>(nearest - points.begin()), false};
-}
-
 // An interval contains its own estimate.
 void widen_to(double share, std::optional<SlowerBy>& interval) {
     if (interval) {
@@ -304,10 +270,17 @@ void judge_chosen(Comparison& comparison) {
 
 void judge(const Prediction& prediction, Comparison& comparison) {
     const std::vector<ComparedStep> steps(comparison.points.begin(), comparison.points.end());
-    const AdvisedPoint chosen = advised_point(comparison.points, prediction);
     const Evaluation& advised = prediction.advised();
+    const JudgedSetting chosen =
+        judged_setting(transformed(comparison.points,
+                                   [](const SettingComparison& point) {
+                                       return PredictedSetting{point.predicted, point.samples};
+                                   }),
+                       advised);
     static_cast<ErrorMeasures&>(comparison) = measure_errors(steps, chosen.index);
-    comparison.advised_was_measured = chosen.was_measured;
+    comparison.advised_was_measured = chosen.advice_is_known;
+    comparison.chosen_is_advised = chosen.is_advised;
+    comparison.advised_step_ms = to_ms(advised.step());
     comparison.advised =
         advised.sharded ? setting_label(advised) : bucket_cap_text(advised.cap.named());
     comparison.default_point = default_among(comparison.points);

@@ -39,8 +39,7 @@ struct ChangedMachine {
     bool operator==(const ChangedMachine&) const = default;
 };
 
-// Chosen is the advice of predict. Where its plan was not measured, the nearest cap stands for it,
-// or the setting of sharding that is predicted to be fastest.
+// Chosen is the advice of predict, or what stands for it (advised_setting.h).
 struct Comparison : ErrorMeasures {
     std::string scenario;
     std::int64_t ranks = 1;
@@ -52,7 +51,9 @@ struct Comparison : ErrorMeasures {
     bool shared_gpu = false;                      // several ranks ran on one GPU: no interconnect
     std::vector<SettingComparison> points;        // in the order of measured_settings()
     bool advised_was_measured = true;
-    std::string advised;  // its name, such as "4 MiB"
+    bool chosen_is_advised = true;
+    std::string advised;         // its name, such as "4 MiB"
+    double advised_step_ms = 0;  // predicted
     // The framework's default cap, or the scenario's own setting of sharding.
     std::optional<std::size_t> default_point;
     // Its indices are points; of points with one plan the first. `open` has no meaning.

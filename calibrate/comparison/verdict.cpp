@@ -195,10 +195,13 @@ std::string verdict_text(const Comparison& c) {
 std::vector<std::string> findings(const Comparison& c) {
     std::vector<std::string> lines{advised_text(c)};
     if (has_decision(c)) {
-        if (!c.advised_was_measured) {
+        if (!c.chosen_is_advised) {
             lines.push_back(fmt::format(
-                "The advised {}, {}, was not measured; this one is the {} that was.",
-                setting_word(c), c.advised, c.sharded ? "fastest by prediction" : "nearest"));
+                "The advised {}, {}, was {}; this one, predicted {} slower, stands for it.",
+                setting_word(c), c.advised,
+                c.advised_was_measured ? "measured less often" : "not measured",
+                percent_text(
+                    std::max(c.points[c.chosen].predicted_ms / c.advised_step_ms - 1, 0.0))));
         }
         if (c.decision.regret) {
             lines.push_back(regret_text(c));

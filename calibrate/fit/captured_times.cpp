@@ -54,19 +54,6 @@ double largest_miss(const Times& simulated, const Times& captured) {
     return most;
 }
 
-// The moments that the operations reach, one after another.
-void set_moments(const Workload& workload, GradientWorkload& listed) {
-    Duration now{0};
-    auto next = workload.readiness.begin();
-    for (const TimedOperation& operation : workload.backward) {
-        now += operation.device;
-        for (std::int32_t k = 0; k < operation.ready_count; ++k) {
-            listed.gradients[static_cast<std::size_t>(*next++)].ready = now;
-        }
-    }
-    listed.backward = now;
-}
-
 }  // namespace
 
 std::optional<AloneTimes> times_alone(const Scenario& captured) {
@@ -101,7 +88,7 @@ std::optional<AloneTimes> times_alone(const Scenario& captured) {
         }
     }
     backward = nearest;
-    set_moments(input.workload, alone.workload);
+    alone.workload.backward = set_readiness(input.workload, alone.workload.gradients);
     alone.slowed = listed->backward - alone.workload.backward;
     return alone;
 }

@@ -51,6 +51,10 @@ void check_replayed(const Scenario& scenario, const std::string& file) {
         throw InputError(file, "/step/clip_gradients", "false, as real ranks do not clip",
                          "clipping");
     }
+    if (scenario.step.one_hardware_queue) {
+        throw InputError(file, "/step/one_hardware_queue",
+                         "false, as real ranks have a queue for each stream", "true");
+    }
     const auto* workload = std::get_if<ModelWorkload>(&scenario.workload);
     if (workload != nullptr && is_float8(workload->arithmetic)) {
         throw InputError(file, "/workload/arithmetic",

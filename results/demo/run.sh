@@ -30,7 +30,7 @@ for load in idle busy; do
     fi
     for ((seed = 1; seed <= runs; ++seed)); do
         start=$(date +%s.%N)
-        "$bucketwise" validate "$scenario" --link-rate 1gbit --time 90s --bucket-cap 2MiB,4MiB,8MiB \
+        "$bucketwise" validate "$scenario" --link-rate 1gbit --time 150s --bucket-cap 2MiB,4MiB,8MiB \
             --seed "$seed" -o "$work/$load$seed" > "$work/$load$seed.txt" 2> /dev/null
         seconds=$(python3 -c "import time; print(round(time.time() - $start, 1))")
         python3 results/demo/table.py --row "$work/$load$seed" "$load" "$seed" "$seconds" >> "$folder/runs.csv"

@@ -60,12 +60,15 @@ std::int64_t thread_blocks(const LinkParameters& link, const RankGroup& group,
     constexpr double slowest_nvlink_gb_per_s = 60;
     constexpr std::int64_t of_nvlink = 24;
     constexpr std::int64_t of_others = 4;
-    if (link.ctas) {
+    const NcclSettings* nccl = nccl_of(link);
+    if (link.ctas && nccl == nullptr) {
         return *link.ctas;
     }
-    if (const NcclSettings* nccl = nccl_of(link)) {
+    if (nccl != nullptr) {
         const bool chooses = link.algorithm == Algorithm::nccl && group.ranks > 1;
-        return chooses ? chosen_blocks(*link.topology->regular, *nccl, group) : nccl->channels;
+        const std::int64_t blocks =
+            chooses ? chosen_blocks(*link.topology->regular, *nccl, group) : nccl->channels;
+        return std::min(blocks, link.ctas.value_or(blocks));
     }
     return bus_gb_per_s >= slowest_nvlink_gb_per_s ? of_nvlink : of_others;
 }

@@ -156,7 +156,7 @@ Duration on_topology(CollectiveKind kind, Bytes n, std::int64_t ranks, const Lin
     }
     const RegularTopology& topology = *link.topology->regular;
     if (link.algorithm == Algorithm::nccl) {
-        return fixed + nccl_time(kind, n, ranks, topology, *link.topology->nccl);
+        return fixed + nccl_time(kind, n, ranks, topology, *link.topology->nccl, link.ctas);
     }
     return fixed + topology_time(kind, link.algorithm, n, ranks, topology);
 }

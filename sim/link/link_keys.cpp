@@ -312,8 +312,10 @@ std::vector<JsonKey<LinkParameters>> other_rows() {
          "that of reduce-scatters"},
         {"ctas", field(&Link::ctas, as::integer(1, most_thread_blocks)), "none",
          "thread blocks (CTAs) of one collective; required where entries of `interference` have "
-         "`ctas`, and of effect only there and where interference is assumed: `--set "
-         "/cluster/link/ctas=8`. A note says when it lies beyond what was measured"},
+         "`ctas`, and of effect only there, where interference is assumed, and with the algorithm "
+         "`nccl`, whose NCCL_MAX_CTAS it is: `--set /cluster/link/ctas=8`. A note says when it "
+         "lies "
+         "beyond what was measured"},
         {"copy_gb_per_s", field(&Link::copy_bandwidth, as::gb_per_s()), "the device's",
          "payload copied into or out of a bucket"},
         {"provenance", field(&Link::provenance, provenance_keys().type()), "none",

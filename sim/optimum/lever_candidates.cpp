@@ -144,8 +144,16 @@ LeverCandidate with_less_recomputed(const Recompute& recompute) {
 LeverCandidate with_nothing_recomputed() {
     return {{LeverKind::activation_checkpointing, "none"}, [](Scenario& s) {
                 auto& measured = std::get<GradientWorkload>(s.workload);
-                return measured.operations &&
-                       take_out_recomputed(measured.operations->backward) > Duration{0};
+                if (measured.operations) {
+                    return take_out_recomputed(measured.operations->backward) > Duration{0};
+                }
+                Workload listed = workload_from_readiness(measured.gradients, measured.forward,
+                                                          measured.backward);
+                const bool has = take_out_recomputed(listed.backward) > Duration{0};
+                if (has) {
+                    measured.backward = set_readiness(listed, measured.gradients);
+                }
+                return has;
             }};
 }
 
@@ -164,6 +172,86 @@ bool double_micro_batch(Scenario& scenario) {
         }
     }
     return true;
+}
+
+// --- NCCL's variables ---
+
+LinkParameters* nccl_link(Scenario& scenario) {
+    LinkParameters& link = scenario.link;
+    return link.algorithm == Algorithm::nccl && link.topology && link.topology->regular ? &link
+                                                                                        : nullptr;
+}
+
+std::vector<LeverCandidate> nccl_candidates(const Scenario& scenario) {
+    std::vector<LeverCandidate> candidates;
+    for (const std::int64_t blocks : {1, 2, 4, 8, 16}) {
+        candidates.push_back(
+            {{LeverKind::nccl_max_ctas, fmt::to_string(blocks)}, [blocks](Scenario& s) {
+                 LinkParameters* link = nccl_link(s);
+                 const bool limits = link != nullptr &&
+                                     blocks < link->ctas.value_or(link->topology->nccl->channels);
+                 return limits && (link->ctas = blocks, true);
+             }});
+    }
+    if (scenario.link.ctas) {
+        candidates.push_back({{LeverKind::nccl_max_ctas, "unset"}, [](Scenario& s) {
+                                  LinkParameters* link = nccl_link(s);
+                                  return link != nullptr && (link->ctas.reset(), true);
+                              }});
+    }
+    candidates.push_back({{LeverKind::nccl_nvls, "false"}, [](Scenario& s) {
+                              LinkParameters* link = nccl_link(s);
+                              return link != nullptr &&
+                                     std::exchange(link->topology->regular->node.multicast, false);
+                          }});
+    const bool queues = !scenario.step.one_hardware_queue;
+    candidates.push_back(
+        {{LeverKind::one_hardware_queue, queues ? "true" : "false"}, [queues](Scenario& s) {
+             const Device* device = device_of(s);
+             const bool has = !s.step.cuda_graph && (device == nullptr || !device->host_is_device);
+             return has && std::exchange(s.step.one_hardware_queue, queues) != queues;
+         }});
+    return candidates;
+}
+
+// --- computing ---
+
+// Computing that nobody measured.
+ModelWorkload* priced_model(Scenario& scenario) {
+    auto* model = std::get_if<ModelWorkload>(&scenario.workload);
+    return model != nullptr && !model->forward && model->forward_operations.empty() &&
+                   model->device && model->device->prior
+               ? model
+               : nullptr;
+}
+
+bool multiply_in_float8(Scenario& scenario, Arithmetic arithmetic) {
+    ModelWorkload* model = priced_model(scenario);
+    const bool has = model != nullptr && model->arithmetic == Arithmetic::bfloat16 &&
+                     model->device->peak(arithmetic) > 0 && count_of_blocks(model_of(*model)) > 0;
+    return has && (model->arithmetic = arithmetic, true);
+}
+
+std::vector<LeverCandidate> computing_candidates(const Scenario& /*scenario*/) {
+    std::vector<LeverCandidate> candidates{
+        {{LeverKind::execution, "compiled"}, [](Scenario& s) {
+             ModelWorkload* model = priced_model(s);
+             return model != nullptr &&
+                    std::exchange(model->run.execution, Execution::compiled) == Execution::eager;
+         }}};
+    for (const Arithmetic arithmetic :
+         {Arithmetic::float8_tensorwise, Arithmetic::float8_rowwise}) {
+        candidates.push_back(
+            {{LeverKind::arithmetic, std::string(name_of(arithmetic))},
+             [arithmetic](Scenario& s) { return multiply_in_float8(s, arithmetic); }});
+    }
+    candidates.push_back({{LeverKind::arithmetic, "float8_tensorwise, compiled"}, [](Scenario& s) {
+                              const bool has = multiply_in_float8(s, Arithmetic::float8_tensorwise);
+                              auto* model = std::get_if<ModelWorkload>(&s.workload);
+                              return has && std::exchange(model->run.execution,
+                                                          Execution::compiled) == Execution::eager;
+                          }});
+    return candidates;
 }
 
 }  // namespace
@@ -197,6 +285,10 @@ std::vector<LeverCandidate> lever_candidates(const Scenario& scenario) {
         candidates.push_back(with_nothing_recomputed());
     }
     return candidates;
+}
+
+std::vector<LeverCandidate> tuning_candidates(const Scenario& scenario, Tuned tuned) {
+    return tuned == Tuned::nccl ? nccl_candidates(scenario) : computing_candidates(scenario);
 }
 
 LeverCandidate more_micro_steps(const Scenario& scenario) {

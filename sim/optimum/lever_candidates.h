@@ -22,6 +22,9 @@ struct LeverCandidate {
 // All that may have an effect on such a scenario.
 std::vector<LeverCandidate> lever_candidates(const Scenario& scenario);
 
+// The knobs of a group, each value of them.
+std::vector<LeverCandidate> tuning_candidates(const Scenario& scenario, Tuned tuned);
+
 // Four times as many micro-steps for each reduction, and for each step of the optimizer.
 LeverCandidate more_micro_steps(const Scenario& scenario);
 

@@ -144,6 +144,13 @@ class LeverSearch {
 
     // Empty: an edit has no effect, or the result is impossible, does not fit or saves too little.
     std::optional<TriedLever> tried(const std::vector<const LeverCandidate*>& made) {
+        std::optional<TriedLever> result = outcome(made);
+        return result && result->outcome.fits && result->worth >= worth_naming ? std::move(result)
+                                                                               : std::nullopt;
+    }
+
+    // Empty: an edit has no effect, or the result is impossible.
+    std::optional<TriedLever> outcome(const std::vector<const LeverCandidate*>& made) {
         TriedLever result{made, scenario_, {}};
         for (const LeverCandidate* candidate : made) {
             if (!candidate->edit(result.scenario)) {
@@ -159,9 +166,7 @@ class LeverSearch {
         result.worth = scenario_.link.preset.empty()
                            ? result.saved
                            : (result.saved + saved_at(ends_.front(), result)) / 2;
-        return result.outcome.fits && result.worth >= worth_naming
-                   ? std::optional(std::move(result))
-                   : std::nullopt;
+        return result;
     }
 
     [[nodiscard]] Lever lever(const TriedLever& tried) {
@@ -302,6 +307,19 @@ Levers levers_of(const Scenario& scenario, const StepInput& input, const Predict
     if (const auto tried = accumulating(scenario, search, prediction, accumulation)) {
         levers.others.push_back(search.lever(*tried));
     }
+    return levers;
+}
+
+std::vector<Lever> tuned_knobs(const Scenario& scenario, const StepInput& input,
+                               const Prediction& prediction, Tuned tuned) {
+    LeverSearch search(scenario, input, prediction);
+    std::vector<Lever> levers;
+    for (const LeverCandidate& candidate : tuning_candidates(scenario, tuned)) {
+        if (const auto tried = search.outcome({&candidate})) {
+            levers.push_back(search.lever(*tried));
+        }
+    }
+    std::ranges::stable_sort(levers, std::greater<>(), &Lever::typical);
     return levers;
 }
 

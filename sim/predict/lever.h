@@ -28,16 +28,30 @@ enum class LeverKind : std::uint8_t {
     micro_batch,  // a larger one, and fewer micro-steps
     sync_each_step,
     activation_checkpointing,  // less of it
-    accumulation               // more of it, which changes the training
+    accumulation,              // more of it, which changes the training
+    // Of the processes and of computing, which are looked at where they are asked for.
+    nccl_max_ctas,
+    nccl_nvls,
+    one_hardware_queue,
+    execution,
+    arithmetic
 };
 
 template <>
-inline constexpr auto names_of<LeverKind> = names("gradient_sync", "all_reduce",
-                                                  "reshard_after_backward", "reduce_dtype",
-                                                  "parameter_dtype", "shard_ranks",
-                                                  "without_sharding", "comm_hook", "views",
-                                                  "micro_batch", "sync_each_step",
-                                                  "activation_checkpointing", "accumulation");
+inline constexpr auto names_of<LeverKind> =
+    names("gradient_sync", "all_reduce", "reshard_after_backward", "reduce_dtype",
+          "parameter_dtype", "shard_ranks", "without_sharding", "comm_hook", "views", "micro_batch",
+          "sync_each_step", "activation_checkpointing", "accumulation", "nccl_max_ctas",
+          "nccl_nvls", "one_hardware_queue", "execution", "arithmetic");
+
+// Groups of knobs that are tried one by one where they are asked for.
+enum class Tuned : std::uint8_t {
+    nccl,      // NCCL's variables, and the device's hardware queues
+    computing  // torch.compile, float8
+};
+
+template <>
+inline constexpr auto names_of<Tuned> = names("nccl", "computing");
 
 struct LeverChange {
     LeverKind kind = LeverKind::views;

@@ -31,7 +31,10 @@ inline StepPart first_part(const StepInput& input, const SyncSettings& sync) {
 class InstructionWriter {
   public:
     InstructionWriter(const StepInput& input, Program& program)
-        : input_(input), workload_(input.workload), program_(program) {
+        : input_(input),
+          workload_(input.workload),
+          program_(program),
+          one_queue_(input.step.one_hardware_queue && !input.workload.host_is_device) {
         program_.host_is_device = workload_.host_is_device;
     }
 
@@ -127,6 +130,9 @@ class InstructionWriter {
     // Sets fields in place: building instructions elsewhere makes a sweep a sixth slower.
     void add(InstructionKind kind, Phase phase, std::int32_t subject, Duration host,
              Duration device) {
+        if (kind != InstructionKind::launch) {
+            let_launches_begin();
+        }
         Instruction& added = program_.instructions.emplace_back();
         added.kind = kind;
         added.phase = phase;
@@ -138,6 +144,22 @@ class InstructionWriter {
             added.host =
                 std::exchange(launches_graph_, false) ? *input_.step.graph_launch : Duration{0};
         }
+    }
+
+    // The last launch is made ahead of its place: after that instruction, and on one hardware queue
+    // once the last operation before it has begun, as the one before that has ended.
+    void launch_after(std::int32_t instruction) {
+        auto before = static_cast<std::int32_t>(std::ssize(program_.instructions)) - 2;
+        for (bool begins = true; one_queue_ && before >= 0; --before) {
+            const Instruction& earlier = program_.instructions[static_cast<std::size_t>(before)];
+            const bool is_in_stream =
+                !earlier.order.is_beside() && earlier.kind != InstructionKind::launch;
+            if (is_in_stream && !(is_compute(earlier.kind) && std::exchange(begins, false))) {
+                instruction = std::max(instruction, before);
+                break;
+            }
+        }
+        program_.instructions.back().launched_after = instruction;
     }
 
     // Adds nothing where copies cost nothing.
@@ -161,6 +183,42 @@ class InstructionWriter {
     std::optional<CollectiveRanks> parts_among_ = {};
 
   private:
+    // On one hardware queue the compute stream goes on once the launched collectives have begun:
+    // the one before on their stream, and the one that they follow, have ended. What places a
+    // result stands behind its collective in the queue, and begins with its end; here the wait is
+    // a little too long, until the result is in place.
+    void let_launches_begin() {
+        while (one_queue_ && begun_ < std::ssize(program_.collectives)) {
+            const auto at = begun_++;
+            const Collective& launched = program_.collectives[static_cast<std::size_t>(at)];
+            if (launched.placing > Duration{0}) {
+                wait_unnoticed(static_cast<std::int32_t>(at));
+                continue;
+            }
+            if (launched.follows) {
+                wait_unnoticed(*launched.follows);
+            }
+            for (std::ptrdiff_t before = at - 1; before >= 0; --before) {
+                if (program_.collectives[static_cast<std::size_t>(before)].stream ==
+                    launched.stream) {
+                    wait_unnoticed(static_cast<std::int32_t>(before));
+                    break;
+                }
+            }
+        }
+    }
+
+    // By the device's queue: costs no host time.
+    void wait_unnoticed(std::int32_t collective) {
+        Instruction wait{.kind = InstructionKind::wait,
+                         .phase = program_.instructions.back().phase,
+                         .subject = collective};
+        wait.finishing = finishing_;
+        program_.instructions.push_back(wait);
+    }
+
+    bool one_queue_;
+    std::ptrdiff_t begun_ = 0;     // collectives, on one hardware queue
     bool launches_graph_ = false;  // with the next instruction
 };
 

@@ -245,6 +245,9 @@ struct StepSettings {
     std::optional<Duration> graph_launch = {};
     // The host reads back a loss or a scale in every step before it continues.
     bool sync_each_step = false;
+    // CUDA_DEVICE_MAX_CONNECTIONS=1: the device takes all streams' work in the order it was issued
+    // in, and nothing begins before all that was issued earlier has begun.
+    bool one_hardware_queue = false;
     std::int64_t launch_queue = 1024;  // the host's largest lead over the device, in launches
     bool operator==(const StepSettings&) const = default;
 };

@@ -39,7 +39,10 @@ std::string accumulation_text(std::int64_t micro_steps) {
 }
 
 std::string less_percent_text(double share) {
-    return share < 0 ? "-" + percent_text(-share) : percent_text(share);
+    constexpr double shown = 0.0005;
+    return std::abs(share) < shown ? "0 %"
+           : share < 0             ? "-" + percent_text(-share)
+                                   : percent_text(share);
 }
 
 // "35 % less time, from 9 to 57 %", "half the time"; "up to 45 % less time" where only an end of a
@@ -111,6 +114,17 @@ std::string lever_name(const Scenario& scenario, const LeverChange& change) {
             return value == "none" ? "no recomputation" : "results of operators kept";
         case LeverKind::accumulation:
             return fmt::format("accumulating over {} micro-steps", value);
+        case LeverKind::nccl_max_ctas:
+            return value == "unset" ? "thread blocks as NCCL takes them"
+                                    : fmt::format("at most {} thread blocks", value);
+        case LeverKind::nccl_nvls:
+            return "no sums in the NVSwitch";
+        case LeverKind::one_hardware_queue:
+            return value == "true" ? "one hardware queue" : "a hardware queue for each stream";
+        case LeverKind::execution:
+            return "compiled blocks";
+        case LeverKind::arithmetic:
+            return "products in " + value;
     }
     return "";
 }
@@ -150,6 +164,18 @@ std::string lever_typed(const Scenario& scenario, const LeverChange& change) {
                          "(activation_checkpointing: operators)";
         case LeverKind::accumulation:
             return "no_sync() in all micro-steps but the last";
+        case LeverKind::nccl_max_ctas:
+            return value == "unset" ? "unset NCCL_MAX_CTAS" : "NCCL_MAX_CTAS=" + value;
+        case LeverKind::nccl_nvls:
+            return "NCCL_NVLS_ENABLE=0";
+        case LeverKind::one_hardware_queue:
+            return value == "true" ? "CUDA_DEVICE_MAX_CONNECTIONS=1"
+                                   : "unset CUDA_DEVICE_MAX_CONNECTIONS";
+        case LeverKind::execution:
+            return "torch.compile on each block (execution: compiled)";
+        case LeverKind::arithmetic:
+            return fmt::format("convert_to_float8_training(model) of torchao (arithmetic: {})",
+                               value);
     }
     return "";
 }
@@ -226,6 +252,36 @@ std::string levers_table(const Scenario& scenario, const Levers& levers) {
         }
     }
     return "\n" + text_table(columns, rows) + (typed.empty() ? "" : "  to type:\n" + typed);
+}
+
+std::string tuned_text(const Scenario& scenario, Tuned tuned, const std::vector<Lever>& levers) {
+    const std::string_view of = tuned == Tuned::nccl ? "NCCL's variables" : "ways to compute";
+    if (levers.empty()) {
+        return fmt::format("\n{}: none has an effect here that is modelled.\n", of);
+    }
+    const Lever& best = levers.front();
+    const std::string first =
+        best.typical >= noticeable_saving
+            ? fmt::format("{} saves most: {}", lever_typed(scenario, best.changes.front()),
+                          less_saved_text(best))
+            : std::string("none saves 2 % or more; leave them as they are");
+    std::vector<std::vector<std::string>> rows;
+    for (const Lever& lever : levers) {
+        rows.push_back(lever_row(lever_typed(scenario, lever.changes.front()), lever));
+        rows.back().pop_back();
+    }
+    return fmt::format(
+               "\n{}, each alone at the better of the advised setting and one's own: {}.\n{}", of,
+               first,
+               text_table({{.heading = "to type", .left = true},
+                           {"step (ms)"},
+                           {"less time"},
+                           {"at the ends"}},
+                          rows)) +
+           (tuned == Tuned::nccl
+                ? "  A prior, not a measurement: thread blocks move what NCCL's tables say of a "
+                  "channel, and take multiprocessors from computing.\n"
+                : "");
 }
 
 }  // namespace bucketwise

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "sim/predict/lever.h"
 #include "sim/scenario/scenario.h"
@@ -13,6 +14,9 @@ std::string levers_sentence(const Scenario& scenario, const Levers& levers);
 
 // All of them as a table, and the lines to type; empty where there are none.
 std::string levers_table(const Scenario& scenario, const Levers& levers);
+
+// The knobs of a group, the one that saves most first: a sentence and a table.
+std::string tuned_text(const Scenario& scenario, Tuned tuned, const std::vector<Lever>& levers);
 
 // "gradients reduced in the last micro-step alone".
 std::string lever_name(const Scenario& scenario, const LeverChange& change);

@@ -188,6 +188,10 @@ void add_settings(const SettingAdvice& settings, Json& json) {
 
 }  // namespace
 
+Json to_json(const Scenario& scenario, const std::vector<Lever>& levers) {
+    return json_list(levers, [&](const Lever& lever) { return lever_json(scenario, lever); });
+}
+
 Json to_json(const MemoryNeed& need) {
     Json json{{"parameters_bytes", need.parameters.count},
               {"gradients_bytes", need.gradients.count},

@@ -46,6 +46,9 @@ Json to_json(const PercentileTable& table);
 // it fits.
 Json to_json(const MemoryNeed& need);
 
+// Each with step_ms, saved, saved_at_ends, memory_bytes and changes: knob, value, text, typed.
+Json to_json(const Scenario& scenario, const std::vector<Lever>& levers);
+
 Json to_json(const OptimalGroups& optimum);
 Json to_json(const std::vector<StrategyRow>& rows);
 

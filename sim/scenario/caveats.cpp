@@ -35,7 +35,7 @@ void note_ctas(const LinkParameters& link, std::vector<std::string>& notes) {
     if (!link.ctas || lacks_interference(link)) {
         return;  // what is then assumed is of so many
     }
-    bool has_effect = false;
+    bool has_effect = link.algorithm == Algorithm::nccl;
     const auto note = [&](std::string_view whose, const auto& interference) {
         if (!has_cta_groups(interference)) {
             return;

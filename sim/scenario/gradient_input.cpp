@@ -50,6 +50,10 @@ JsonTable<GradientReadiness> gradient_table(std::string_view name, bool listed) 
                         "required",
                         "when the gradient is ready, from the start of backward; at most "
                         "`backward_ms`"});
+        keys.push_back({"recomputed", target(&GradientReadiness::recomputed, as::number({0, 1})),
+                        "0",
+                        "the share that computes forward again (activation checkpointing) of the "
+                        "time since another gradient was ready"});
     }
     return {name, "One gradient", std::move(keys)};
 }

@@ -94,6 +94,7 @@ struct StepRequest {
     std::optional<ClipGradients> clip_gradients = {};
     bool cuda_graph = false;      // captured once, launched as one
     bool sync_each_step = false;  // the host reads something back before the next step
+    bool one_hardware_queue = false;
     std::int64_t launch_queue = 1024;
     bool operator==(const StepRequest&) const = default;
 };

@@ -264,6 +264,11 @@ const JsonTable<StepRequest>& step_keys() {
           "so each step starts with an idle host and device. Without it the host runs on into the "
           "next steps, and the step is the period of a loop that has settled. A host that is the "
           "device has nothing to run ahead of"},
+         {"one_hardware_queue", target(&Step::one_hardware_queue, as::boolean()), "false",
+          "processes run with `CUDA_DEVICE_MAX_CONNECTIONS=1`: the device takes the work of all "
+          "streams in the order it was issued in, so an operation waits until every collective "
+          "issued before it has begun, and a gather ahead until the operations before it have. Not "
+          "with `host_is_device`, nor with `cuda_graph`"},
          {"launch_queue", target(&Step::launch_queue, as::integer(1, longest_launch_queue)), "1024",
           "launches that the host may be ahead of the device before it has to wait; a whole step "
           "is one with `cuda_graph`. Not with `host_is_device`"}},
@@ -286,7 +291,14 @@ StepRequest read_step(const JsonPlace& place, const Scenario& scenario) {
         object.at("optimizer_kernels").fail("an optimizer", "kernels of none");
     }
     check_clipping(object, step, device);
-    if (device == nullptr || !device->host_is_device) {
+    const bool host_is_device = device != nullptr && device->host_is_device;
+    if (step.one_hardware_queue && (host_is_device || step.cuda_graph)) {
+        object.at("one_hardware_queue")
+            .fail(host_is_device ? "false with a device that is its own host (host_is_device)"
+                                 : "false with a CUDA graph (cuda_graph)",
+                  "true");
+    }
+    if (!host_is_device) {
         return step;
     }
     if (step.cuda_graph) {

@@ -471,6 +471,7 @@ StepInput step_input(const Scenario& scenario, Workload workload) {
     input.variation = scenario.variation;
     input.step.accumulation = scenario.step.accumulation;
     input.step.sync_each_step = scenario.step.sync_each_step;
+    input.step.one_hardware_queue = scenario.step.one_hardware_queue;
     input.step.launch_queue = scenario.step.launch_queue;
     const OptimizerTimes optimizer = optimizer_times(scenario, input.workload);
     input.step.optimizer = optimizer.device;

@@ -226,7 +226,7 @@ class FsdpBuilder : public ShardedWriter {
         if (input_.copy_bandwidth) {
             launched.host += workload_.copy_launch;
         }
-        launched.launched_after = gathers_follow_;
+        launch_after(gathers_follow_);
         if (input_.copy_bandwidth) {
             launched.device = copy_time(copied);
         }

@@ -178,7 +178,7 @@ class Zero3Builder : public ShardedWriter {
         const std::int32_t collective =
             launch_gather(bytes, parameters, static_cast<std::int32_t>(group));
         if (!workload_.host_is_device) {
-            program_.instructions.back().launched_after = before_all;
+            launch_after(before_all);
         }
         if (parameters.size() > 1 && input_.copy_bandwidth) {
             program_.collectives.back().placing = copy_time(bytes);

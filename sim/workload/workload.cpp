@@ -346,8 +346,9 @@ Workload workload_from_readiness(const std::vector<GradientReadiness>& gradients
     for (const std::int32_t index : workload.readiness) {
         const GradientReadiness& entry = gradients[static_cast<std::size_t>(index)];
         if (workload.backward.empty() || entry.ready > now) {
-            workload.backward.push_back(
-                {.name = "backward until " + entry.gradient.name, .device = entry.ready - now});
+            workload.backward.push_back({.name = "backward until " + entry.gradient.name,
+                                         .device = entry.ready - now,
+                                         .recomputed = entry.recomputed});
             now = entry.ready;
         }
         ++workload.backward.back().ready_count;
@@ -356,6 +357,18 @@ Workload workload_from_readiness(const std::vector<GradientReadiness>& gradients
         workload.backward.push_back({.name = "rest of backward", .device = backward - now});
     }
     return workload;
+}
+
+Duration set_readiness(const Workload& workload, std::vector<GradientReadiness>& gradients) {
+    Duration now{0};
+    auto next = workload.readiness.begin();
+    for (const TimedOperation& operation : workload.backward) {
+        now += operation.device;
+        for (std::int32_t k = 0; k < operation.ready_count; ++k) {
+            gradients[static_cast<std::size_t>(*next++)].ready = now;
+        }
+    }
+    return now;
 }
 
 Workload workload_from_model(const Model& model, DType gradient_dtype, const ModelTiming& timing) {

@@ -136,6 +136,8 @@ BackwardMix backward_mix(const std::vector<TimedOperation>& backward, const IsPr
 struct GradientReadiness {
     Gradient gradient;
     Duration ready{0};  // from the start of backward
+    // The share that computes forward again of the time since another gradient was ready.
+    double recomputed = 0;
     bool operator==(const GradientReadiness&) const = default;
 };
 
@@ -144,6 +146,10 @@ struct GradientReadiness {
 // (asserted): 0 <= ready <= backward for each.
 Workload workload_from_readiness(const std::vector<GradientReadiness>& gradients, Duration forward,
                                  Duration backward);
+
+// The moments at which the workload's operations make its gradients ready. Returns when backward
+// ends.
+Duration set_readiness(const Workload& workload, std::vector<GradientReadiness>& gradients);
 
 // How a rank of many computes otherwise than alone.
 struct JointComputing {

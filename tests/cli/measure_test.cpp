@@ -951,6 +951,8 @@ TEST_CASE("steps that real ranks cannot run are refused by name") {
         return outcome.errors;
     };
     CHECK_THAT(errors(), Contains("/step/clip_gradients: expected false"));
+    scenario["step"] = {{"one_hardware_queue", true}};
+    CHECK_THAT(errors(), Contains("/step/one_hardware_queue: expected false"));
     scenario.erase("step");
     scenario["workload"]["arithmetic"] = "float8_rowwise";
     CHECK_THAT(errors(), Contains("/workload/arithmetic: expected 16 bits or more"));

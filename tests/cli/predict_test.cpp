@@ -77,6 +77,26 @@ TEST_CASE("the optimal plan comes with a bound and with what can be asked for", 
     }
 }
 
+TEST_CASE("--tune prints what each knob of a group would save") {
+    const std::string resnet =
+        "predict " + scenario("resnet50_8xh100.json") + " --link nvlink-h100-8";
+    const std::string report = run_predict(resnet + " --tune nccl,computing").output;
+    for (const char* part : {"NCCL's variables", "NCCL_MAX_CTAS=8", "CUDA_DEVICE_MAX_CONNECTIONS=1",
+                             "ways to compute"}) {
+        CHECK(report.find(part) != std::string::npos);
+    }
+    const auto json = nlohmann::json::parse(run_predict(resnet + " --tune nccl --json -").output);
+    REQUIRE(json["tune_nccl"].size() > 4);
+    CHECK(json["tune_nccl"][0]["saved"] >= json["tune_nccl"][1]["saved"]);
+    CHECK_FALSE(json.contains("tune_computing"));
+    for (const std::string& wrong :
+         {resnet + " --tune nccl,clocks",
+          resnet + " --set /step/one_hardware_queue=true --plan optimal",
+          resnet + " --set /step/one_hardware_queue=true --set /step/cuda_graph=true"}) {
+        CHECK(run_predict(wrong, "2>&1 >/dev/null").exit_code == 2);
+    }
+}
+
 TEST_CASE("the list of the optimal plan, typed into the scenario, gives its step", "[optimal]") {
     const std::string gpt2 = "predict " + scenario("gpt2_h200.json") + " --json - ";
     const nlohmann::json optimal =

@@ -17,6 +17,7 @@ import checks
 from checks import RANKS, check_no_trace, predict, read_json, said_by, stated
 
 WIDTH = 64
+SLEEP_S = 0.05
 
 
 def layers(nn):
@@ -191,6 +192,56 @@ def check_ddp_is_taken_out(torch, DistributedDataParallel, folder, rank):
         assert 20 <= workload["backward_ms"] < 2000, f"DDP's hook sleeps 2 s: {workload['backward_ms']}"
 
 
+def check_recomputed(torch, DistributedDataParallel, folder, rank, binary):
+    """A block sleeps before and after its layer, each way. Called through torch's own checkpoint(), it sleeps in backward
+    after its layer, then before it in the forward that runs again up to what backward needs."""
+    from bucketwise.torch.capture_pytorch import capture
+    from torch.utils.checkpoint import checkpoint
+
+    class Sleep(torch.autograd.Function):
+        @staticmethod
+        def forward(context, x):
+            time.sleep(SLEEP_S)
+            return x.clone()
+
+        @staticmethod
+        def backward(context, gradient):
+            time.sleep(SLEEP_S)
+            return gradient
+
+    class Block(torch.nn.Module):
+        def __init__(self, sleeps):
+            super().__init__()
+            self.sleeps, self.inner = sleeps, torch.nn.Sequential(torch.nn.Linear(WIDTH, WIDTH), torch.nn.Tanh())
+
+        def forward(self, x):
+            return Sleep.apply(self.inner(Sleep.apply(x))) if self.sleeps else self.inner(x)
+
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.blocks = torch.nn.ModuleList(Block(sleeps) for sleeps in (False, True, False))
+
+        def forward(self, x):
+            first, second, last = self.blocks
+            return last(checkpoint(second, first(x), use_reentrant=False))
+
+    original, file = torch.autograd.backward, folder / "recomputed.json"
+    ddp = DistributedDataParallel(Model())
+    capture(ddp, file, steps=2, warmup=1)
+    for step in range(3):
+        ddp(torch.randn(16, WIDTH)).square().mean().backward()
+        hooked = [name for name, module in ddp.module.named_modules() if module._forward_hooks_always_called]
+        assert hooked == ([] if step == 2 else ["blocks.1"]), f"after pass {step}: {hooked}"
+    check_no_trace(torch, ddp, original)
+    if rank == 0:
+        gradients = read_json(file)["workload"]["gradients"]
+        shares = {one["name"]: one["recomputed"] for one in gradients if "recomputed" in one}
+        assert len(shares) == 1 and next(iter(shares)).startswith("blocks.1."), shares
+        assert 0.4 < next(iter(shares.values())) < 0.6, shares
+        assert predict(binary, file)["default"]["backward_ms"] > 3e3 * SLEEP_S
+
+
 def check_models(torch, DistributedDataParallel, folder, rank, binary):
     """Frozen, unused and shared parameters, a sparse gradient; outside of DDP also a second forward in backward."""
     from bucketwise.torch.capture_pytorch import capture
@@ -291,6 +342,7 @@ def check(rank, _, program, folder):
     check_harmless(torch, wraps, folder, rank, program)
     check_wrappers()
     check_ddp_is_taken_out(torch, ddp, folder, rank)
+    check_recomputed(torch, ddp, folder, rank, program)
     check_models(torch, ddp, folder, rank, program)
     check_compiled(torch, ddp, folder, rank, program)
     check_events(torch, folder, rank)

@@ -326,7 +326,8 @@ INVALID = {
         "/sync/bucket_cap_mib_list": ([[1, 2]], []),  # beside bucket_cap_mib
         "/sync/pytorch_version": (["two"], []), "/step/accumulation": ([0], []),
         "/step/optimizer": (["adam"], []),  # without a device
-        "/step/cuda_graph": ([1], []), "/step/sync_each_step": ([1], []), "/step/launch_queue": ([0], []),
+        "/step/cuda_graph": ([1], []), "/step/sync_each_step": ([1], []),
+        "/step/one_hardware_queue": ([1], []), "/step/launch_queue": ([0], []),
         "/workload/model": (["resnet50"], []),  # beside gradients
     },
     "vision": {  # beside a link with ctas

@@ -27,6 +27,9 @@ computed and accumulated. Two things disturb the times:
 Times are rank 0's. A model under torch.compile is compiled again when the hooks come and when they go. Its gradients
 become ready in pieces of the graph, which the cap cuts: capture it with bucket_cap_mb=1, as all larger pieces follow
 from those. CUDA graphs are opaque to the hooks.
+
+Activation checkpointing: if backward runs the forward of modules again, each gradient says which share of the time
+before it did that (`recomputed`). Under torch.compile nothing tells it.
 """
 
 import os
@@ -79,6 +82,7 @@ class DdpPass(Pass):
         super().__init__(number, entered, begin, synchronises)
         self.communicates = communicates
         self.computed, self.accumulated = {}, {}  # before and after accumulating; `finished`: after DDP's hook
+        self.again_until = {}  # moments of `again` before a gradient was computed
 
 
 class DdpCapture(Watch):
@@ -126,6 +130,9 @@ class DdpCapture(Watch):
         if self.ddp is not None:
             self.hooks.append(self.ddp.register_forward_pre_hook(self._enter))
             self.watches_ddp, self.entered = True, self.clock.now()
+        modules = list(self.module.modules())
+        if not any(hasattr(m, "_orig_mod") or getattr(m, "_compiled_call_impl", None) for m in modules):
+            self._watch_recomputing(modules[1:])
         for index, (_, parameter) in enumerate(self.parameters):
             self.hooks.append(parameter.register_hook(self._stamp("computed", index)))
             if hasattr(parameter, "register_post_accumulate_grad_hook"):
@@ -139,6 +146,7 @@ class DdpCapture(Watch):
         def stamp(*arguments):
             if self.current is not None:
                 getattr(self.current, moment)[index] = self.clock.now()
+                self.current.again_until[index] = len(self.current.again)
                 if moment == "computed" and arguments[0].is_sparse:
                     self.sparse.add(index)
 
@@ -189,6 +197,7 @@ class DdpCapture(Watch):
         workload = {"forward_ms": rounded(statistics.median(self.forward_ms(p) for p in used)),
                     "backward_ms": rounded(backward_ms),
                     "gradients": self._gradients([ready for ready, _, _ in times], backward_ms)}
+        self._tell_recomputed(used, workload["gradients"])
         buffers = self._buffers()
         if buffers:
             workload["buffers"] = buffers
@@ -271,6 +280,26 @@ class DdpCapture(Watch):
             gradients.append({"name": name, "numel": parameter.numel(), "dtype": DTYPES[parameter.dtype],
                               "ready_ms": rounded(moment), **({"sparse": True} if index in self.sparse else {})})
         return gradients
+
+    def _tell_recomputed(self, passes, gradients):
+        """What was computed again before a gradient is a share of the time since the one before it."""
+        ready_ms, left_ms = 0.0, 0.0
+        for index in sorted(range(len(gradients)), key=lambda i: (gradients[i]["ready_ms"], -i)):
+            left_ms += statistics.median(self._again_ms(one, index) for one in passes)
+            interval_ms = gradients[index]["ready_ms"] - ready_ms
+            if interval_ms > 0:
+                share = round(min(left_ms / interval_ms, 1.0), 3)
+                gradients[index].update({"recomputed": share} if share > 0 else {})
+                ready_ms, left_ms = gradients[index]["ready_ms"], max(left_ms - interval_ms, 0.0)
+
+    def _again_ms(self, one, index):
+        """Returns ms that modules were computed again between the gradient finished before this one and this one."""
+        order = list(one.finished)
+        if index not in one.finished:
+            return 0.0
+        at = order.index(index)
+        moments = one.again[one.again_until[order[at - 1]] if at else 0:one.again_until[index]]
+        return sum(self.clock.ms_between(a, b) for a, b in zip(moments[::2], moments[1::2]))
 
     def _sync(self):
         sync = {"strategy": "ddp", "pytorch_version": torch.__version__}

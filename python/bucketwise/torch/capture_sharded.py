@@ -17,14 +17,19 @@ asynchronous; on a GPU collectives overlap, and the scenario says so.
 Activation checkpointing: if backward runs the forward of a module again for which fully_shard or checkpoint_wrapper
 was called, the operation says its share of that (`recomputed`).
 
-Times are rank 0's. Under torch.compile a graph ends at FSDP2's hooks, so operations are cut there too.
+Times are rank 0's; with advise() on a CPU, where ranks go from collective to collective in step, those of the rank that
+took longest. Under torch.compile a graph ends at FSDP2's hooks, so operations are cut there too.
 """
 
 import collections
+import datetime
+import json
 import statistics
+import sys
 import time
 
 import torch
+import torch.distributed as dist
 from torch.utils import _pytree, weak
 
 from bucketwise.torch.watch import DTYPES, Pass, Watch, rate_of, say
@@ -33,6 +38,7 @@ OVERLAPPED = "collectives ran beside computing, which slowed what was timed by a
 LOSS = "(loss)"  # computed between the root's forward and its backward; the simulator counts it to the root
 COPIED_MOST = 1 << 28  # bytes of the buffer for timing copies
 COPIES = 5
+SHARED_WITHIN_S = 10
 
 
 class ShardedPass(Pass):
@@ -51,6 +57,7 @@ class _Operation:
 
     def __init__(self, name, clock):
         self.name, self.clock, self.ready, self.moments, self.again = name, clock, [], [], []
+        self.slowest_us = 0.0  # of other ranks
         self.stamp()
 
     def stamp(self):
@@ -69,6 +76,69 @@ class _Operation:
         return min(again_us / device_us, 1.0) if device_us > 0 else 0.0
 
 
+def _device_us(one):
+    return {way: [(o.name, o.device_us()) for o in operations] for way, operations in one.operations.items()}
+
+
+class _OwnWork:
+    """Times FSDP2's own work around its collectives on a CPU, above all copies, until removed like a hook. They go to memory
+    that was freed before, which costs page faults that a copy tried apart does not have."""
+
+    FUNCTIONS = ("foreach_all_gather", "foreach_all_gather_copy_out", "foreach_reduce")
+    COLLECTIVES = ("all_gather_into_tensor", "all_gather_single", "reduce_scatter_tensor", "reduce_scatter_single")
+
+    def __init__(self, capture):
+        self.capture, self.seconds, self.bytes = capture, 0.0, 0
+        self.is_working = self.is_communicating = False
+        group = sys.modules.get("torch.distributed.fsdp._fully_shard._fsdp_param_group")
+        self.replaced = []
+        for module, names, timed in ((group, self.FUNCTIONS, self._working), (dist, self.COLLECTIVES, self._communicating)):
+            for name in names:
+                original = getattr(module, name, None)
+                if original is not None:
+                    self.replaced.append((module, name, original, timed(original)))
+                    setattr(module, name, self.replaced[-1][3])
+
+    def _counts(self):
+        return self.capture.current is not None and len(self.capture.passes) >= self.capture.warmup
+
+    def _working(self, original):
+        def timed(*arguments, **keywords):
+            self.is_working, begin = self._counts(), time.perf_counter()
+            try:
+                return original(*arguments, **keywords)
+            finally:
+                self.seconds += time.perf_counter() - begin if self.is_working else 0.0
+                self.is_working = False
+
+        return timed
+
+    def _communicating(self, original):
+        def timed(*arguments, **keywords):
+            if self.is_communicating or not self.is_working:
+                return original(*arguments, **keywords)
+            self.is_communicating, begin = True, time.perf_counter()
+            try:
+                return original(*arguments, **keywords)
+            finally:
+                self.is_communicating = False
+                self.seconds -= time.perf_counter() - begin
+                tensors = _tensors((arguments, keywords))
+                sizes = [t.numel() * t.element_size() for t in tensors]
+                # Into the gathered memory and out of it; into the memory that is reduced.
+                self.bytes += sum(sizes) if "gather" in original.__name__ else max(sizes)
+
+        return timed
+
+    def rate(self):
+        return rate_of(self.bytes, 1e3 * self.seconds) if self.bytes else None
+
+    def remove(self):
+        for module, name, original, timed in self.replaced:
+            if getattr(module, name) is timed:
+                setattr(module, name, original)
+
+
 class ShardedCapture(Watch):
     def __init__(self, model, path, steps, warmup, meanwhile=None, finished=None):
         super().__init__(model, (), path, steps, warmup, meanwhile, finished)
@@ -77,7 +147,8 @@ class ShardedCapture(Watch):
         self.called = []  # modules of groups whose forward has begun
         self.outputs, self.ending = weak.WeakIdKeyDictionary(), []  # tensor -> its module's name; outputs of the one that ends
         self.ends_in_callback = False  # in this backward
-        self.again = 0  # modules, one within the other, whose forward runs again
+        self.shared = None  # through whose store ranks tell each other their times
+        self.own_work = None  # FSDP2's, on a CPU
 
     def _refuse_sharded(self):
         for name, module in self.module.named_modules():
@@ -125,10 +196,10 @@ class ShardedCapture(Watch):
                 self.hooks.append(module.register_forward_hook(self._end, prepend=True))
                 self.hooks.append(module.register_forward_hook(self._leave_module))
         wrapped = [m._checkpoint_wrapped_module for m in self.module.modules() if hasattr(m, "_checkpoint_wrapped_module")]
-        for module in dict.fromkeys([*self.shard_modules, *wrapped]):
-            self.hooks.append(module.register_forward_pre_hook(self._begin_again))
-            # Recomputing ends early, by an exception.
-            self.hooks.append(module.register_forward_hook(self._end_again, always_call=True))
+        self._watch_recomputing(dict.fromkeys([*self.shard_modules, *wrapped]))
+        if not self.clock.on_device:
+            self.own_work = _OwnWork(self)
+            self.hooks.append(self.own_work)
         self.watched = set()  # names of parameters with hooks on their gradients
 
     def _is_watched(self):
@@ -139,17 +210,8 @@ class ShardedCapture(Watch):
         if self._is_watched():
             self._pause()
 
-    def _begin_again(self, *_):
-        if self.depth and self.open is not None and torch.is_grad_enabled():
-            self.again += 1
-            if self.again == 1:
-                self.open.again.append(self.clock.now())
-
-    def _end_again(self, *_):
-        if self.again:
-            self.again -= 1
-            if not self.again and self.open is not None:
-                self.open.again.append(self.clock.now())
+    def _again_moments(self):
+        return self.open.again if self.open is not None else None
 
     def _begin(self, module, arguments, keywords):
         if not self._is_watched():
@@ -205,7 +267,6 @@ class ShardedCapture(Watch):
     def _begin_backward(self):
         super()._begin_backward()
         self.ends_in_callback = False
-        self.again = 0
         self._run(LOSS)
 
     def _reach(self):
@@ -239,7 +300,33 @@ class ShardedCapture(Watch):
 
     # -- the document --
 
+    def _finish(self):
+        timing = self.meanwhile
+        is_shared = timing is not None and timing.group is not None and timing.problem is None
+        if is_shared and not self.clock.on_device:
+            own = {p.number: _device_us(p) for p in self.passes[self.warmup:]}
+            timing.store.set(f"{timing.key}/operations/{dist.get_rank()}", json.dumps(own))
+            self.shared = timing
+        super()._finish()
+
+    def _take_slowest(self, passes):
+        """Takes other ranks' times of passes with the same operations; of ranks that do not tell them within seconds none."""
+        for rank in range(1, dist.get_world_size() if self.shared is not None else 1):
+            key = f"{self.shared.key}/operations/{rank}"
+            try:
+                self.shared.store.wait([key], datetime.timedelta(seconds=SHARED_WITHIN_S))
+                found = json.loads(self.shared.store.get(key))
+            except RuntimeError:
+                return
+            for one in passes:
+                for way, operations in found.get(str(one.number), {}).items():
+                    mine = one.operations[way]
+                    if [name for name, _ in operations] == [o.name for o in mine]:
+                        for operation, (_, us) in zip(mine, operations):
+                            operation.slowest_us = max(operation.slowest_us, us)
+
     def _write(self, passes):
+        self._take_slowest(passes)
         gradients = [{"name": name, "numel": parameter.numel(), "dtype": DTYPES[parameter.dtype],
                       "shape": list(parameter.shape)} for name, parameter in self.parameters if name in self.params]
         workload = {"gradients": gradients,
@@ -262,7 +349,7 @@ class ShardedCapture(Watch):
         for place, name in enumerate(names):
             same = [operations[place] for operations in alike]
             operation = {"name": f"{name} {way}".strip(), "host_us": _us(o.host_us() for o in same)
-                         if self.clock.on_device else 0, "device_us": _us(o.device_us() for o in same)}
+                         if self.clock.on_device else 0, "device_us": _us(max(o.device_us(), o.slowest_us) for o in same)}
             if way == "backward":
                 arrived = [gradient for gradient in same[0].ready if gradient not in ready]
                 ready.update(arrived)
@@ -283,7 +370,7 @@ class ShardedCapture(Watch):
         for way in ("forward", "backward"):
             depth = max((len(_ahead(state, way)) for state in self.states), default=0)
             sharding[f"{way}_prefetch"] = depth or (0 if way == "forward" else 1)
-        sharding["asynchronous_unshard"] = any(getattr(g, "unshard_async_op", False) for g in self.groups)
+        sharding["asynchronous_unshard"] = self._is_asynchronous()
         sharding.update(self._dtypes())
         context = self.groups[0].comm_ctx
         sharding["reduce_scatter_buffers"] = getattr(context, "reduce_scatter_max_input_buffers", 1)
@@ -295,6 +382,9 @@ class ShardedCapture(Watch):
             if not all(p.all_reduces for p in passes):
                 sharding["all_reduce"] = "last_micro_step"
         return sharding
+
+    def _is_asynchronous(self):
+        return any(getattr(g, "unshard_async_op", False) for g in self.groups)
 
     def _resharding(self):
         """Returns the resharding of all groups but the root's; if they differ, of most of them."""
@@ -321,7 +411,11 @@ class ShardedCapture(Watch):
         return found
 
     def _copied_gb_per_s(self):
-        """Returns the rate of the fastest of a few copies, in pieces, of the largest group's size."""
+        """Returns the rate of FSDP2's own work in the passes, where that was timed; else that of the fastest of a few copies,
+        in pieces, of the largest group's size."""
+        timed = self.own_work.rate() if self.own_work is not None and not self._is_asynchronous() else None
+        if timed is not None:
+            return timed
         size = max(sum(p._orig_size.numel() for p in g.fsdp_params) * 4 for g in self.groups)
         size = min(size, COPIED_MOST) // 4096 * 4096
         if not size:

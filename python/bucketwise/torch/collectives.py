@@ -109,7 +109,7 @@ class ShardedTiming(AllReduceTiming):
     schedule = "aaaa"
     file = "collectives.jsonl"
     enough_s = 2.0
-    MOST_SIZES, SMALL = 5, 64 * KIB
+    MOST_SIZES, SMALL = 6, 64 * KIB  # a line needs three: two of them
     TURN_S = 0.4  # of one time between steps, after the first
     MOST_COMPUTED_S = 0.05  # before each collective of a host
 
@@ -136,8 +136,9 @@ class ShardedTiming(AllReduceTiming):
         latency."""
         found = sorted({sum(p._orig_size.numel() * (p.param_dtype or p.orig_dtype).itemsize for p in group.fsdp_params)
                         for group in capture.groups})
-        step = -(-len(found) // self.MOST_SIZES)
-        return sorted({*found[::-1][::step], *([min(self.SMALL, found[0])] if len(found) == 1 else [])})
+        most = min(len(found), self.MOST_SIZES) - 1
+        spread = {found[round(i * (len(found) - 1) / max(most, 1))] for i in range(most + 1)}
+        return sorted({*spread, found[-1], *([min(self.SMALL, found[0])] if len(found) == 1 else [])})
 
     def _time_alone(self, capture):
         work = [(timing, kind, size) for timing, kinds in self.timings for kind in kinds for size in timing.sizes]

@@ -65,6 +65,7 @@ class Pass:
         self.pieces = []  # under torch.compile: the gradients of each piece of backward, as they run
         self.taken = False  # used by `meanwhile`, so not counted
         self.trains = True  # in training mode
+        self.again = []  # begin, end, begin, ... of modules whose forward runs in backward (activation checkpointing)
 
 
 class Watch:
@@ -89,6 +90,8 @@ class Watch:
         self.original = self.replacement = None  # of torch.autograd.backward
         self.sees_optimizer = self.has_optimizer = False
         self.is_compiled = None  # known after the first pass
+        self.again = 0  # modules, one within the other, whose forward runs again
+        self.rerun, self.rerun_hooks = set(), {}  # those that did, the outermost; hooks by module
         self.hooks.append(module.register_forward_pre_hook(self._begin_forward))
         atexit.register(self._ended_early)
 
@@ -123,6 +126,40 @@ class Watch:
         one.trains = self.module.training
         self.current = one
         self.number += 1
+
+    def _watch_recomputing(self, modules):
+        """From the second pass on only those whose forward runs again, and no module within them."""
+        for module in modules:
+            self.rerun_hooks[module] = [module.register_forward_pre_hook(self._begin_again)]
+            try:  # recomputing ends early, by an exception
+                end = module.register_forward_hook(self._end_again, always_call=True)
+            except TypeError:  # before PyTorch 2.1, where it does not
+                end = module.register_forward_hook(self._end_again)
+            self.rerun_hooks[module].append(end)
+
+    def _again_moments(self):
+        """Returns where they are kept, or None."""
+        return self.current.again if self.current is not None else None
+
+    def _begin_again(self, module, *_):
+        moments = self._again_moments()
+        if self.depth and moments is not None and torch.is_grad_enabled():
+            self.again += 1
+            if self.again == 1:
+                self.rerun.add(module)
+                moments.append(self.clock.now())
+
+    def _end_again(self, *_):
+        if self.again:
+            self.again -= 1
+            moments = self._again_moments()
+            if not self.again and moments is not None:
+                moments.append(self.clock.now())
+
+    def _forget_hooks(self, modules):
+        for module in modules:
+            for hook in self.rerun_hooks.pop(module):
+                hook.remove()
 
     def _watch_step(self):
         optimizers = importlib.import_module("torch.optim.optimizer")
@@ -173,6 +210,7 @@ class Watch:
         return []
 
     def _begin_backward(self):
+        self.again = 0
         self.current.backward_begin = self.clock.now()
         if self.current.taken:
             self.meanwhile.end_forward(self.current)
@@ -181,6 +219,7 @@ class Watch:
         self.current.backward_end = self.clock.now()
         if self.current.synchronises:
             self.synchronised.append(self.current.number)
+        self._forget_hooks(set(self.rerun_hooks) - self.rerun)
         if not self.current.taken:
             self.passes.append(self.current)
         if len(self.passes) >= self.warmup + self.steps and (self.meanwhile is None or self.meanwhile.is_done):
@@ -211,6 +250,7 @@ class Watch:
         for hook in self.hooks:
             hook.remove()
         self.hooks = []
+        self._forget_hooks(list(self.rerun_hooks))
         atexit.unregister(self._ended_early)
         if self.replacement is not None and torch.autograd.backward is self.replacement:
             torch.autograd.backward = self.original

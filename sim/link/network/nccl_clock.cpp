@@ -6,6 +6,9 @@
 #include <cstddef>
 #include <span>
 
+#include "sim/link/collective.h"
+#include "sim/link/network/nccl_constants.h"
+
 namespace bucketwise {
 namespace {
 
@@ -131,6 +134,18 @@ Duration between_nodes(const NcclEstimate& expected, Bytes bytes, const NcclMach
     return stretched_by(expected.time, std::pow(factor, power));
 }
 
+// The time that fewer blocks need beside that of as many as NCCL would take, at least 1.
+double of_fewer_blocks(CollectiveKind kind, Bytes bytes, const NcclEstimate& chosen,
+                       const NcclMachine& machine, std::int64_t most_blocks) {
+    const double moving_us = to_us(chosen.time - chosen.latency);
+    if (moving_us <= 0 || nccl_blocks(kind, bytes, chosen, machine).blocks <= most_blocks) {
+        return 1;
+    }
+    const double reach =
+        static_cast<double>(most_blocks) * nccl_limits(machine.settings, machine.nodes).tree;
+    return std::max(bus_gb_per_s(kind, bytes, machine.ranks, moving_us) / reach, 1.0);
+}
+
 }  // namespace
 
 Duration nccl_clock_time(const NcclEstimate& expected, Bytes bytes, const NcclMachine& machine) {
@@ -155,13 +170,20 @@ Duration nccl_clock_time(const NcclEstimate& expected, Bytes bytes, const NcclMa
 }
 
 Duration nccl_time(CollectiveKind kind, Bytes bytes, std::int64_t ranks,
-                   const RegularTopology& topology, const NcclSettings& settings) {
+                   const RegularTopology& topology, const NcclSettings& settings,
+                   std::optional<std::int64_t> most_blocks) {
     NcclPairs pairs;
     const NcclMachine machine = nccl_machine(ranks, topology, settings);
     const std::span<const NcclEstimate> estimates = nccl_estimates(kind, bytes, machine, pairs);
-    const Duration least = std::ranges::min(estimates, {}, &NcclEstimate::time).time;
+    const auto with_blocks = [&](const NcclEstimate& estimate, Duration time) {
+        return most_blocks ? stretched_by(time, of_fewer_blocks(kind, bytes, estimate, machine,
+                                                                *most_blocks))
+                           : time;
+    };
+    const NcclEstimate& chosen = *std::ranges::min_element(estimates, {}, &NcclEstimate::time);
+    const Duration least = chosen.time;
     if (kind == CollectiveKind::broadcast || settings.clock == as_expected) {
-        return least;
+        return with_blocks(chosen, least);
     }
     const double doubtful_us = doubtful * std::max(to_us(least), least_us);
     double weights = 0;
@@ -170,7 +192,7 @@ Duration nccl_time(CollectiveKind kind, Bytes bytes, std::int64_t ranks,
         const double weight = 1 - to_us(estimate.time - least) / doubtful_us;
         if (weight > 0) {
             weights += weight;
-            us += weight * to_us(nccl_clock_time(estimate, bytes, machine));
+            us += weight * to_us(with_blocks(estimate, nccl_clock_time(estimate, bytes, machine)));
         }
     }
     return duration_from_us(std::min(us / weights, to_us(longest_duration)));

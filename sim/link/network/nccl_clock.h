@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "sim/base/units.h"
 #include "sim/link/network/algorithm.h"
@@ -27,7 +28,11 @@ Duration nccl_clock_time(const NcclEstimate& expected, Bytes bytes, const NcclMa
 // of it, weighted by how near they are. NCCL's knowledge of a machine is not more exact than that,
 // and the time does not jump with the size. With all factors 1, and for broadcasts, for want of
 // measurements, the time that NCCL expects.
+//
+// `most_blocks`: NCCL_MAX_CTAS. Fewer thread blocks than NCCL would take move no more than it
+// believes of a channel (perChMaxTreeBws), whatever it chooses, as that does not look at them.
 Duration nccl_time(CollectiveKind kind, Bytes bytes, std::int64_t ranks,
-                   const RegularTopology& topology, const NcclSettings& settings);
+                   const RegularTopology& topology, const NcclSettings& settings,
+                   std::optional<std::int64_t> most_blocks = {});
 
 }  // namespace bucketwise

@@ -1,5 +1,8 @@
 #include "sim/optimum/levers.h"
 
+#include <map>
+#include <string>
+
 #include "sim/base/json_input.h"
 #include "sim/report/lever_text.h"
 #include "sim/report/verdict.h"
@@ -130,6 +133,71 @@ TEST_CASE("a measured backward that computes forward again says what keeping it 
     document["workload"]["backward_operations"][0].erase("recomputed");
     document["workload"]["forward_operations"][0]["recomputed"] = 0.5;
     CHECK_THROWS_AS(advised(document), InputError);
+}
+
+TEST_CASE(
+    "where gradients say when they are ready, what was computed again goes with the later ones") {
+    Json document = two_gradients();
+    for (Json& gradient : document["workload"]["gradients"]) {
+        gradient["numel"] = 1024;
+    }
+    document["workload"]["gradients"][1]["recomputed"] = 0.5;  // b: 2 of its 4 ms
+    const Prediction prediction = advised(document).prediction;
+    REQUIRE_FALSE(prediction.levers.alone.empty());
+    const Lever& kept = prediction.levers.alone.front();
+    CHECK(kept.changes == std::vector<LeverChange>{{LeverKind::activation_checkpointing, "none"}});
+    CHECK(prediction.advised().step() - kept.step == duration_from_us(2000));
+}
+
+// --- groups of knobs, tried where they are asked for ---
+
+// [typed] of the knobs.
+std::map<std::string, Lever> tuned(const Json& document, Tuned group) {
+    const auto [scenario, prediction] = advised(document);
+    const StepInput input = scenario.sharding ? sharded_input(scenario).step : step_input(scenario);
+    std::map<std::string, Lever> knobs;
+    for (const Lever& lever : tuned_knobs(scenario, input, prediction, group)) {
+        knobs.emplace(lever_typed(scenario, lever.changes.front()), lever);
+    }
+    return knobs;
+}
+
+TEST_CASE("NCCL's variables are tried one by one, whatever they cost", "[tune]") {
+    Json document = two_gradients();
+    for (Json& gradient : document["workload"]["gradients"]) {
+        gradient["numel"] = 100'000'000;
+    }
+    document["cluster"] = {{"ranks", 8}, {"link", "nvlink-h100-8"}};
+    const auto knobs = tuned(document, Tuned::nccl);
+    // One block moves the 400 MB of a bucket at no more than 38.7 GB/s: 18 ms each.
+    REQUIRE(knobs.contains("NCCL_MAX_CTAS=1"));
+    CHECK(knobs.at("NCCL_MAX_CTAS=1").step > duration_from_us(36'000));
+    CHECK(knobs.at("NCCL_MAX_CTAS=1").typical < -1);
+    CHECK(knobs.at("NCCL_MAX_CTAS=16").typical > knobs.at("NCCL_MAX_CTAS=2").typical);
+    CHECK(knobs.contains("NCCL_NVLS_ENABLE=0"));
+    CHECK(knobs.at("CUDA_DEVICE_MAX_CONNECTIONS=1").typical <= 0);
+    // What is set already is compared with its absence.
+    document["step"] = {{"one_hardware_queue", true}};
+    CHECK(tuned(document, Tuned::nccl).contains("unset CUDA_DEVICE_MAX_CONNECTIONS"));
+    // On other links only the device's queue has an effect.
+    CHECK(tuned(two_gradients(), Tuned::nccl).size() == 1);
+}
+
+TEST_CASE("ways to compute are tried where nobody measured computing", "[tune]") {
+    Json document = Json::parse(R"({ "name": "decoder",
+      "workload": { "model": "gpt2", "batch": 8, "sequence_length": 1024, "dtype": "float32",
+        "arithmetic": "bfloat16", "device": "H100" },
+      "cluster": { "ranks": 8, "link": "nvlink-h100-8" }, "sync": { "strategy": "ddp" } })");
+    const auto knobs = tuned(document, Tuned::computing);
+    CHECK(knobs.size() == 4);
+    const auto typical = [&](const char* typed) { return knobs.at(typed).typical; };
+    const double compiled = typical("torch.compile on each block (execution: compiled)");
+    CHECK(compiled > 0.05);
+    CHECK(typical("convert_to_float8_training(model) of torchao (arithmetic: float8_tensorwise, "
+                  "compiled)") != compiled);
+    document["workload"]["device"] = "A100-SXM4-80GB";
+    CHECK(tuned(document, Tuned::computing).size() == 1);  // without float8
+    CHECK(tuned(two_gradients(), Tuned::computing).empty());
 }
 
 TEST_CASE("a hook is spelled as the framework has it") {

@@ -176,5 +176,26 @@ TEST_CASE("the pair that NCCL chooses is timed, and what it hardly tells from it
     CHECK(nccl_time(all, one_mib, 20, topology, literal) == choice.time);
 }
 
+TEST_CASE("fewer thread blocks than NCCL takes move no more than a channel each") {
+    RegularTopology topology;
+    topology.node = {.gpus = 8, .bandwidth = bandwidth_from_gb_per_s(370)};
+    const NcclSettings settings{.generation = GpuGeneration::hopper, .channels = 24};
+    const auto all = CollectiveKind::all_reduce;
+    constexpr Bytes size{1LL << 30};
+    const auto us = [&](std::optional<std::int64_t> most_blocks) {
+        return to_us(nccl_time(all, size, 8, topology, settings, most_blocks));
+    };
+    CHECK(us(24) == us({}));
+    CHECK(us(1000) == us({}));
+    // 38.7 GB/s of each, on a bus that moves 7/4 of the bytes.
+    const double moved = 1.75 * static_cast<double>(size.count) / 1e3;
+    CHECK(us(2) == Approx(moved / (2 * 38.7)).epsilon(0.02));
+    CHECK(us(4) == Approx(moved / (4 * 38.7)).epsilon(0.02));
+    CHECK(us(16) == us({}));
+    // Small messages take fewer.
+    CHECK(nccl_time(all, {1024}, 8, topology, settings, 1) ==
+          nccl_time(all, {1024}, 8, topology, settings));
+}
+
 }  // namespace
 }  // namespace bucketwise
