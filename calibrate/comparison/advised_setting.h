@@ -14,10 +14,10 @@ struct PredictedSetting {
     std::size_t steps = 0;  // measured
 };
 
-// Of `measured`, the one that may stand for the advice: of the same plan, or predicted to be as
-// fast within regret_goal, by which a decision is judged. Of several the advice's own plan, unless
-// another was measured more than twice as often, as advice moves between equals while a calibration
-// grows: to measure each says nothing that users need.
+// The measured setting that may stand for the advice: its plan is the same, or it is predicted to
+// be as fast within regret_goal, by which a decision is judged. Among several it is the advice's
+// own plan, unless another was measured more than twice as often: advice moves between equals while
+// a calibration grows, and to measure each says nothing that users need.
 std::optional<std::size_t> as_advised(const std::vector<PredictedSetting>& measured,
                                       const Evaluation& advised);
 

@@ -107,7 +107,7 @@ def predict(scenario: Document, *, bucket_cap: str | float | Sequence[str | floa
             dtype: str | None = None, knobs: bool = False, plan: str | None = None,
             for_: str | Sequence[str] | None = None, framework: str | None = None, trace: str | None = None,
             percentiles: bool = False, draws: int | None = None, nccl_version: str | None = None,
-            compare_strategies: str | Sequence[str] | None = None) -> Prediction:
+            tune: str | Sequence[str] | None = None, compare_strategies: str | Sequence[str] | None = None) -> Prediction:
     """Returns the prediction of `bucketwise predict SCENARIO --json -`. Options are named as on the command line.
 
     `scenario` is a file, a model's name, or a mapping with the content of a file; `link` is a file, a preset's name, or
@@ -117,7 +117,7 @@ def predict(scenario: Document, *, bucket_cap: str | float | Sequence[str | floa
     options = {"bucket_cap": bucket_cap, "link": link, "strategy": strategy, "set": set, "ranks": ranks,
                "device": device, "batch": batch, "sequence": sequence, "dtype": dtype, "knobs": knobs, "plan": plan,
                "for": for_, "framework": framework, "trace": trace, "percentiles": percentiles, "draws": draws,
-               "nccl_version": nccl_version, "compare_strategies": compare_strategies}
+               "nccl_version": nccl_version, "tune": tune, "compare_strategies": compare_strategies}
     return _prediction(json.loads(run("predict", scenario, {**options, "json": "-"})))
 
 

@@ -397,6 +397,7 @@ LinkParameters preset_end(const LinkPreset& preset, PresetEnd end, const LinkPar
     if (link.topology && link.topology->nccl && typical.topology && typical.topology->nccl) {
         link.topology->nccl->version = typical.topology->nccl->version;
     }
+    link.ctas = typical.ctas;
     return link;
 }
 

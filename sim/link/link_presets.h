@@ -96,7 +96,7 @@ std::vector<std::string_view> nearest_presets(std::string_view name);
 // The preset as a link. The typical link has the preset's name; each end has a name of its own.
 LinkParameters preset_link(const LinkPreset& preset, PresetEnd end);
 
-// An end of the preset that `typical` is, under the version of NCCL that it assumes.
+// An end of the preset that `typical` is, under its version of NCCL and with its thread blocks.
 LinkParameters preset_end(const LinkPreset& preset, PresetEnd end, const LinkParameters& typical);
 
 // The typical link, as a link file holds it.

@@ -29,7 +29,7 @@ enum class LeverKind : std::uint8_t {
     sync_each_step,
     activation_checkpointing,  // less of it
     accumulation,              // more of it, which changes the training
-    // Of the processes and of computing, which are looked at where they are asked for.
+    // For processes and computing; tried where they are asked for.
     nccl_max_ctas,
     nccl_nvls,
     one_hardware_queue,

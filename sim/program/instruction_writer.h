@@ -184,7 +184,7 @@ class InstructionWriter {
 
   private:
     // On one hardware queue the compute stream goes on once the launched collectives have begun:
-    // the one before on their stream, and the one that they follow, have ended. What places a
+    // the one before on their stream, and the one that they follow, have ended. Placing a
     // result stands behind its collective in the queue, and begins with its end; here the wait is
     // a little too long, until the result is in place.
     void let_launches_begin() {

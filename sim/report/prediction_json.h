@@ -30,7 +30,8 @@ constexpr int prediction_format = 2;
 // and expected_regret; where overlap's costs are assumed, saved_at_ends. `settings` and link_preset
 // (only where there are ends) hold the settings and preset ends that were asked for; with_ddp is
 // the same step with DDP, for other strategies; notes are the prediction's and the scenario's
-// caveats. With --plan optimal the program adds `optimal` (optimal_report.h).
+// caveats. With --plan optimal the program adds `optimal` (optimal_report.h), with --tune
+// `tune_nccl` and `tune_computing`, lists of levers.
 //
 // A sharded prediction has `sharded`, true, and no key about caps or defaults: best, configured,
 // and sweep hold rows with sharding, as in a scenario, groups, largest_gather_bytes and memory in

@@ -239,6 +239,53 @@ def check_recomputed(torch, folder, rank, binary):
         assert checks.predict(binary, folder / "recomputed.json")["configured"]["backward_ms"] > 2e3 * SLEEP_S
 
 
+def slow_functions(module, names, seconds):
+    """Replaces functions by slower ones; returns them by name, and a function that puts the others back."""
+    originals = {name: getattr(module, name) for name in names if hasattr(module, name)}
+
+    def slowed(original):
+        def slow(*arguments, **keywords):
+            time.sleep(seconds)
+            return original(*arguments, **keywords)
+
+        return slow
+
+    slow = {name: slowed(original) for name, original in originals.items()}
+    for name, function in slow.items():
+        setattr(module, name, function)
+    return slow, lambda: [setattr(module, name, original) for name, original in originals.items()]
+
+
+def check_own_work(torch, folder, rank):
+    """Slow copies make the link's copy_gb_per_s small. Collectives, however slow, do not, and nothing stays replaced."""
+    import torch.distributed as dist
+    from bucketwise.torch import capture
+    from sharded_models import Decoder
+    from torch.distributed.fsdp._fully_shard import _fsdp_param_group as group
+
+    seconds = 0.2
+    names = ("all_gather_into_tensor", "all_gather_single", "reduce_scatter_tensor", "reduce_scatter_single")
+    slow, restore = slow_functions(group, ["foreach_all_gather_copy_out"], seconds)
+    slow_collectives, restore_collectives = slow_functions(dist, names, seconds)
+    try:
+        model = fully_sharded(Decoder(), [["layers.0"]])
+        capture(model, folder / "own_work.json", steps=1, warmup=1)
+        for _ in range(2):
+            model(*model.example()).square().mean().backward()
+        assert all(getattr(group, name) is function for name, function in slow.items())
+        assert all(getattr(dist, name) is function for name, function in slow_collectives.items())
+    finally:
+        restore_collectives()
+        restore()
+    if slow and rank == 0:
+        rate = read_json(folder / "own_work.json")["cluster"]["link"]["copy_gb_per_s"]
+        numel = sum(parameter.numel() for parameter in model.parameters())  # of all ranks
+        # The block is gathered twice, the root's group once: three copies sleep, and five collectives, which do not count.
+        # Each gather moves 1.5 times its bytes, each reduction its own: 10 to 16 bytes for each parameter.
+        by_sleep = 1e9 * rate * seconds / numel
+        assert 16 / 8 < by_sleep <= 16 / 3, by_sleep
+
+
 def check_events(torch, folder, rank):
     _, make, micro_steps, _ = next(cases(torch))
     with checks.emulated_gpu(torch):
@@ -305,6 +352,7 @@ def check(rank, _, program, folder):
     check_harmless(torch, folder, rank, program)
     check_what_is_timed(torch, folder, rank)
     check_recomputed(torch, folder, rank, program)
+    check_own_work(torch, folder, rank)
     check_events(torch, folder, rank)
     check_refused(torch, folder)
     check_collectives(folder, program)

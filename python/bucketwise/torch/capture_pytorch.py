@@ -282,7 +282,7 @@ class DdpCapture(Watch):
         return gradients
 
     def _tell_recomputed(self, passes, gradients):
-        """What was computed again before a gradient is a share of the time since the one before it."""
+        """Computing again before a gradient is a share of the time since the one before it."""
         ready_ms, left_ms = 0.0, 0.0
         for index in sorted(range(len(gradients)), key=lambda i: (gradients[i]["ready_ms"], -i)):
             left_ms += statistics.median(self._again_ms(one, index) for one in passes)

@@ -8,8 +8,9 @@ Otherwise like capture_pytorch.py. Written for PyTorch 2.6 and newer; tried with
 
 A step is cut at the begin and end of each module under fully_shard, in forward and in backward, so that each operation
 is the module's own computation, without the modules inside it. FSDP2's own work is left out: all-gathers,
-reduce-scatters, waiting for them, copying, freeing. The cost of a copied byte, the link's copy_gb_per_s, is measured at
-the end on a buffer of the largest group's size. The loss belongs to the root.
+reduce-scatters, waiting for them, copying, freeing. The cost of a copied byte, the link's copy_gb_per_s, is that of this
+work on a CPU, without the collectives; else it is measured at the end on a buffer of the largest group's size. The loss
+belongs to the root.
 
 Collectives beside computing slow it down by an unknown amount. On a CPU nothing overlaps unless unsharding is
 asynchronous; on a GPU collectives overlap, and the scenario says so.

@@ -176,7 +176,7 @@ TEST_CASE("NCCL's variables are tried one by one, whatever they cost", "[tune]")
     CHECK(knobs.at("NCCL_MAX_CTAS=16").typical > knobs.at("NCCL_MAX_CTAS=2").typical);
     CHECK(knobs.contains("NCCL_NVLS_ENABLE=0"));
     CHECK(knobs.at("CUDA_DEVICE_MAX_CONNECTIONS=1").typical <= 0);
-    // What is set already is compared with its absence.
+    // A variable that is set is compared with its absence.
     document["step"] = {{"one_hardware_queue", true}};
     CHECK(tuned(document, Tuned::nccl).contains("unset CUDA_DEVICE_MAX_CONNECTIONS"));
     // On other links only the device's queue has an effect.

@@ -81,6 +81,13 @@ TEST_CASE("groups and replicas have each their part of a link's end") {
     CHECK(range.low < planned_step(scenario, sharded_input(scenario).step));
 }
 
+TEST_CASE("an end has the thread blocks of the typical link") {
+    const LinkPreset& preset = *find_preset("nvlink-a100-8");
+    LinkParameters typical = preset_link(preset, PresetEnd::typical);
+    typical.ctas = 8;
+    CHECK(preset_end(preset, PresetEnd::slow, typical).ctas == 8);
+}
+
 TEST_CASE("where a scenario says how ranks differ, a prior adds nothing") {
     const auto forward = [](Scenario scenario, const std::optional<Variation>& variation) {
         scenario.variation = variation;

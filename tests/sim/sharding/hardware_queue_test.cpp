@@ -16,8 +16,8 @@
 namespace bucketwise {
 namespace {
 
-// What stands first in the queue holds up all others until it begins. Copies before a gather ahead
-// hold up nothing, and are held up by operations alone; a result is in place before others begin.
+// The first in the queue holds up all others until it begins. Copies before a gather ahead hold
+// up nothing, and are held up by operations alone; a result is in place before others begin.
 Duration end_on_one_queue(const Program& program) {
     Duration host{0};
     Duration begun{0};  // the last that the queue gave out
