@@ -11,6 +11,7 @@
 
 #include "calibrate/comparison/advised_setting.h"
 #include "calibrate/comparison/decision.h"
+#include "calibrate/comparison/measured_setting.h"
 #include "calibrate/comparison/paired_steps.h"
 #include "calibrate/comparison/setting_steps.h"
 #include "calibrate/fit/calibration.h"

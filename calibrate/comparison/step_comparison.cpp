@@ -11,6 +11,7 @@
 
 #include <fmt/format.h>
 
+#include "calibrate/comparison/advised_setting.h"
 #include "calibrate/fit/compute_fit.h"
 #include "sim/base/error.h"
 #include "sim/base/json_input.h"

@@ -167,9 +167,8 @@ TEST_CASE("where the advised setting was not measured, the fastest by prediction
     const Comparison c = compared(scenario, run);
     CHECK(c.chosen == 1);
     CHECK_FALSE(c.advised_was_measured);
-    CHECK_THAT(comparison_report(c, false),
-               Contains("was not measured; this one, predicted ") &&
-                   Contains(" slower, stands for it"));
+    CHECK_THAT(comparison_report(c, false), Contains("was not measured; this one, predicted ") &&
+                                                Contains(" slower, stands for it"));
 }
 
 TEST_CASE("steps of another scenario are not compared") {
