@@ -61,16 +61,13 @@ std::int64_t thread_blocks(const LinkParameters& link, const RankGroup& group,
     constexpr std::int64_t of_nvlink = 24;
     constexpr std::int64_t of_others = 4;
     const NcclSettings* nccl = nccl_of(link);
-    if (link.ctas && nccl == nullptr) {
-        return *link.ctas;
+    if (nccl == nullptr) {
+        return link.ctas.value_or(bus_gb_per_s >= slowest_nvlink_gb_per_s ? of_nvlink : of_others);
     }
-    if (nccl != nullptr) {
-        const bool chooses = link.algorithm == Algorithm::nccl && group.ranks > 1;
-        const std::int64_t blocks =
-            chooses ? chosen_blocks(*link.topology->regular, *nccl, group) : nccl->channels;
-        return std::min(blocks, link.ctas.value_or(blocks));
-    }
-    return bus_gb_per_s >= slowest_nvlink_gb_per_s ? of_nvlink : of_others;
+    const bool chooses = link.algorithm == Algorithm::nccl && group.ranks > 1;
+    const std::int64_t blocks =
+        chooses ? chosen_blocks(*link.topology->regular, *nccl, group) : nccl->channels;
+    return std::min(blocks, link.ctas.value_or(blocks));
 }
 
 double compute_slowdown(double blocks, double memory_share, std::int64_t multiprocessors,

@@ -185,13 +185,4 @@ Duration collective_time(CollectiveKind kind, Bytes n, const RankGroup& group,
                                                      : flat_time(kind, n, group.ranks, link);
 }
 
-double bus_factor(CollectiveKind kind, std::int64_t ranks) {
-    const double others = static_cast<double>(ranks - 1) / static_cast<double>(ranks);
-    return kind == CollectiveKind::broadcast ? 1 : static_cast<double>(rounds_of(kind)) * others;
-}
-
-double bus_gb_per_s(CollectiveKind kind, Bytes n, std::int64_t ranks, double us) {
-    return bus_factor(kind, ranks) * static_cast<double>(n.count) / us / 1e3;
-}
-
 }  // namespace bucketwise

@@ -44,9 +44,4 @@ WireCost wire_cost(CollectiveKind kind, Algorithm algorithm, std::int64_t ranks)
 Duration collective_time(CollectiveKind kind, Bytes n, const RankGroup& group,
                          const LinkParameters& link);
 
-// The least that a rank must send, as a share of n (nccl-tests, PERFORMANCE.md), and the bus
-// bandwidth that follows from it.
-double bus_factor(CollectiveKind kind, std::int64_t ranks);
-double bus_gb_per_s(CollectiveKind kind, Bytes n, std::int64_t ranks, double us);
-
 }  // namespace bucketwise

@@ -140,12 +140,9 @@ double of_fewer_blocks(CollectiveKind kind, Bytes bytes, const NcclEstimate& cho
     if (moving_us <= 0 || nccl_blocks(kind, bytes, chosen, machine).blocks <= most_blocks) {
         return 1;
     }
-    const auto ranks = static_cast<double>(machine.ranks);
-    const double bus_gb_per_s = static_cast<double>(rounds_of(kind)) * (ranks - 1) / ranks *
-                                static_cast<double>(bytes.count) / moving_us / 1e3;
     const double reach =
         static_cast<double>(most_blocks) * nccl_limits(machine.settings, machine.nodes).tree;
-    return std::max(bus_gb_per_s / reach, 1.0);
+    return std::max(bus_gb_per_s(kind, bytes, machine.ranks, moving_us) / reach, 1.0);
 }
 
 }  // namespace
