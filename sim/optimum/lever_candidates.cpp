@@ -232,7 +232,7 @@ bool multiply_in_float8(Scenario& scenario, Arithmetic arithmetic) {
     return has && (model->arithmetic = arithmetic, true);
 }
 
-std::vector<LeverCandidate> computing_candidates(const Scenario& /*scenario*/) {
+std::vector<LeverCandidate> computing_candidates() {
     std::vector<LeverCandidate> candidates{
         {{LeverKind::execution, "compiled"}, [](Scenario& s) {
              ModelWorkload* model = priced_model(s);
@@ -245,12 +245,6 @@ std::vector<LeverCandidate> computing_candidates(const Scenario& /*scenario*/) {
             {{LeverKind::arithmetic, std::string(name_of(arithmetic))},
              [arithmetic](Scenario& s) { return multiply_in_float8(s, arithmetic); }});
     }
-    candidates.push_back({{LeverKind::arithmetic, "float8_tensorwise, compiled"}, [](Scenario& s) {
-                              const bool has = multiply_in_float8(s, Arithmetic::float8_tensorwise);
-                              auto* model = std::get_if<ModelWorkload>(&s.workload);
-                              return has && std::exchange(model->run.execution,
-                                                          Execution::compiled) == Execution::eager;
-                          }});
     return candidates;
 }
 
@@ -288,7 +282,7 @@ std::vector<LeverCandidate> lever_candidates(const Scenario& scenario) {
 }
 
 std::vector<LeverCandidate> tuning_candidates(const Scenario& scenario, Tuned tuned) {
-    return tuned == Tuned::nccl ? nccl_candidates(scenario) : computing_candidates(scenario);
+    return tuned == Tuned::nccl ? nccl_candidates(scenario) : computing_candidates();
 }
 
 LeverCandidate more_micro_steps(const Scenario& scenario) {

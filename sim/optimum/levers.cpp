@@ -314,9 +314,16 @@ std::vector<Lever> tuned_knobs(const Scenario& scenario, const StepInput& input,
                                const Prediction& prediction, Tuned tuned) {
     LeverSearch search(scenario, input, prediction);
     std::vector<Lever> levers;
-    for (const LeverCandidate& candidate : tuning_candidates(scenario, tuned)) {
-        if (const auto tried = search.outcome({&candidate})) {
+    const auto add = [&](const std::vector<const LeverCandidate*>& made) {
+        if (const auto tried = search.outcome(made)) {
             levers.push_back(search.lever(*tried));
+        }
+    };
+    const std::vector<LeverCandidate> candidates = tuning_candidates(scenario, tuned);
+    for (const LeverCandidate& candidate : candidates) {
+        add({&candidate});
+        if (candidate.change.kind == LeverKind::arithmetic) {  // compiled, casts cost less
+            add({&candidates.front(), &candidate});
         }
     }
     std::ranges::stable_sort(levers, std::greater<>(), &Lever::typical);

@@ -13,8 +13,8 @@ namespace bucketwise {
 // sharded steps of the two. A larger micro-batch has to save more than the knobs.
 Levers levers_of(const Scenario& scenario, const StepInput& input, const Prediction& prediction);
 
-// Each value of a group's knobs alone, whatever it saves or loses, the one that saves most first.
-// No value has an effect: empty.
+// Each value of a group's knobs alone, and float8 also compiled, whatever it saves or loses, the
+// one that saves most first. No value has an effect: empty.
 std::vector<Lever> tuned_knobs(const Scenario& scenario, const StepInput& input,
                                const Prediction& prediction, Tuned tuned);
 

@@ -174,8 +174,9 @@ std::string lever_typed(const Scenario& scenario, const LeverChange& change) {
         case LeverKind::execution:
             return "torch.compile on each block (execution: compiled)";
         case LeverKind::arithmetic:
-            return fmt::format("convert_to_float8_training(model) of torchao (arithmetic: {})",
-                               value);
+            return fmt::format(
+                "torchao's convert_to_float8_training with the recipe {} (arithmetic: {})",
+                value.substr(value.find('_') + 1), value);
     }
     return "";
 }
@@ -255,33 +256,43 @@ std::string levers_table(const Scenario& scenario, const Levers& levers) {
 }
 
 std::string tuned_text(const Scenario& scenario, Tuned tuned, const std::vector<Lever>& levers) {
-    const std::string_view of = tuned == Tuned::nccl ? "NCCL's variables" : "ways to compute";
+    const bool are_variables = tuned == Tuned::nccl;  // whose names say what they do
+    const std::string_view of = are_variables ? "NCCL's variables" : "ways to compute";
     if (levers.empty()) {
         return fmt::format("\n{}: none has an effect here that is modelled.\n", of);
     }
-    const Lever& best = levers.front();
-    const std::string first =
-        best.typical >= noticeable_saving
-            ? fmt::format("{} saves most: {}", lever_typed(scenario, best.changes.front()),
-                          less_saved_text(best))
-            : std::string("none saves 2 % or more; leave them as they are");
     std::vector<std::vector<std::string>> rows;
+    std::string typed;
     for (const Lever& lever : levers) {
-        rows.push_back(lever_row(lever_typed(scenario, lever.changes.front()), lever));
+        std::string name;
+        for (const LeverChange& change : lever.changes) {
+            name += (name.empty() ? "" : " and ") +
+                    (are_variables ? lever_typed(scenario, change) : lever_name(scenario, change));
+        }
+        rows.push_back(lever_row(name, lever));
         rows.back().pop_back();
+        if (lever.changes.size() == 1) {
+            typed += "    " + lever_typed(scenario, lever.changes.front()) + "\n";
+        }
     }
+    const std::string first = levers.front().typical >= noticeable_saving
+                                  ? fmt::format("{} saves most: {}", rows.front().front(),
+                                                less_saved_text(levers.front()))
+                                  : std::string("none saves 2 % or more; leave them as they are");
+    const std::string table =
+        text_table({{.heading = are_variables ? "to type" : "way", .left = true},
+                    {"step (ms)"},
+                    {"less time"},
+                    {"at the ends"}},
+                   rows);
     return fmt::format(
-               "\n{}, each alone at the better of the advised setting and one's own: {}.\n{}", of,
-               first,
-               text_table({{.heading = "to type", .left = true},
-                           {"step (ms)"},
-                           {"less time"},
-                           {"at the ends"}},
-                          rows)) +
-           (tuned == Tuned::nccl
-                ? "  A prior, not a measurement: thread blocks move what NCCL's tables say of a "
-                  "channel, and take multiprocessors from computing.\n"
-                : "");
+        "\n{}, each at the better of the advised setting and one's own: {}.\n{}{}"
+        "  A prior, not a measurement: {}.\n",
+        of, first, table, are_variables ? "" : "  to type:\n" + typed,
+        are_variables
+            ? "thread blocks move what NCCL's tables say of a channel, and take "
+              "multiprocessors from computing"
+            : "kernels and their rates follow from the model and the device's data sheet");
 }
 
 }  // namespace bucketwise

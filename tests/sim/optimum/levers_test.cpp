@@ -1,7 +1,10 @@
 #include "sim/optimum/levers.h"
 
+#include <algorithm>
 #include <map>
 #include <string>
+
+#include <fmt/format.h>
 
 #include "sim/base/json_input.h"
 #include "sim/report/lever_text.h"
@@ -157,7 +160,11 @@ std::map<std::string, Lever> tuned(const Json& document, Tuned group) {
     const StepInput input = scenario.sharding ? sharded_input(scenario).step : step_input(scenario);
     std::map<std::string, Lever> knobs;
     for (const Lever& lever : tuned_knobs(scenario, input, prediction, group)) {
-        knobs.emplace(lever_typed(scenario, lever.changes.front()), lever);
+        std::string typed;
+        for (const LeverChange& change : lever.changes) {
+            typed += (typed.empty() ? "" : " and ") + lever_typed(scenario, change);
+        }
+        knobs.emplace(typed, lever);
     }
     return knobs;
 }
@@ -189,12 +196,16 @@ TEST_CASE("ways to compute are tried where nobody measured computing", "[tune]")
         "arithmetic": "bfloat16", "device": "H100" },
       "cluster": { "ranks": 8, "link": "nvlink-h100-8" }, "sync": { "strategy": "ddp" } })");
     const auto knobs = tuned(document, Tuned::computing);
-    CHECK(knobs.size() == 4);
-    const auto typical = [&](const char* typed) { return knobs.at(typed).typical; };
-    const double compiled = typical("torch.compile on each block (execution: compiled)");
-    CHECK(compiled > 0.05);
-    CHECK(typical("convert_to_float8_training(model) of torchao (arithmetic: float8_tensorwise, "
-                  "compiled)") != compiled);
+    CHECK(knobs.size() == 5);
+    const auto typical = [&](const std::string& typed) { return knobs.at(typed).typical; };
+    const std::string compiled = "torch.compile on each block (execution: compiled)";
+    CHECK(typical(compiled) > 0.05);
+    for (const std::string recipe : {"tensorwise", "rowwise"}) {
+        const std::string float8 = fmt::format(
+            "torchao's convert_to_float8_training with the recipe {} (arithmetic: float8_{})",
+            recipe, recipe);
+        CHECK(typical(compiled + " and " + float8) > std::max(typical(compiled), typical(float8)));
+    }
     document["workload"]["device"] = "A100-SXM4-80GB";
     CHECK(tuned(document, Tuned::computing).size() == 1);  // without float8
     CHECK(tuned(two_gradients(), Tuned::computing).empty());
