@@ -130,7 +130,7 @@ class InstructionWriter {
     // Sets fields in place: building instructions elsewhere makes a sweep a sixth slower.
     void add(InstructionKind kind, Phase phase, std::int32_t subject, Duration host,
              Duration device) {
-        if (kind != InstructionKind::launch) {
+        if (one_queue_ && kind != InstructionKind::launch) [[unlikely]] {
             let_launches_begin();
         }
         Instruction& added = program_.instructions.emplace_back();
@@ -188,7 +188,7 @@ class InstructionWriter {
     // result stands behind its collective in the queue, and begins with its end; here the wait is
     // a little too long, until the result is in place.
     void let_launches_begin() {
-        while (one_queue_ && begun_ < std::ssize(program_.collectives)) {
+        while (begun_ < std::ssize(program_.collectives)) {
             const auto at = begun_++;
             const Collective& launched = program_.collectives[static_cast<std::size_t>(at)];
             if (launched.placing > Duration{0}) {
