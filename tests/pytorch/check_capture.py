@@ -156,15 +156,7 @@ def check_ddp_is_taken_out(torch, DistributedDataParallel, folder, rank):
     """A communication hook that sleeps is DDP's work, an operation that sleeps is the model's."""
     from bucketwise.torch.capture_pytorch import capture
 
-    class Slow(torch.autograd.Function):
-        @staticmethod
-        def forward(context, x):
-            return x.clone()
-
-        @staticmethod
-        def backward(context, gradient):
-            time.sleep(0.02)
-            return gradient
+    slow = checks.sleeping_function(torch, 0.0, 0.02)
 
     class Model(torch.nn.Module):
         def __init__(self):
@@ -172,7 +164,7 @@ def check_ddp_is_taken_out(torch, DistributedDataParallel, folder, rank):
             self.first, self.second = torch.nn.Linear(WIDTH, WIDTH), torch.nn.Linear(WIDTH, WIDTH)
 
         def forward(self, x):
-            return self.second(Slow.apply(self.first(x)))
+            return self.second(slow(self.first(x)))
 
     def sleeping_hook(_, bucket):
         time.sleep(2)
@@ -198,16 +190,7 @@ def check_recomputed(torch, DistributedDataParallel, folder, rank, binary):
     from bucketwise.torch.capture_pytorch import capture
     from torch.utils.checkpoint import checkpoint
 
-    class Sleep(torch.autograd.Function):
-        @staticmethod
-        def forward(context, x):
-            time.sleep(SLEEP_S)
-            return x.clone()
-
-        @staticmethod
-        def backward(context, gradient):
-            time.sleep(SLEEP_S)
-            return gradient
+    sleep = checks.sleeping_function(torch, SLEEP_S, SLEEP_S)
 
     class Block(torch.nn.Module):
         def __init__(self, sleeps):
@@ -215,7 +198,7 @@ def check_recomputed(torch, DistributedDataParallel, folder, rank, binary):
             self.sleeps, self.inner = sleeps, torch.nn.Sequential(torch.nn.Linear(WIDTH, WIDTH), torch.nn.Tanh())
 
         def forward(self, x):
-            return Sleep.apply(self.inner(Sleep.apply(x))) if self.sleeps else self.inner(x)
+            return sleep(self.inner(sleep(x))) if self.sleeps else self.inner(x)
 
     class Model(torch.nn.Module):
         def __init__(self):

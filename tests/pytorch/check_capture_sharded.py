@@ -165,16 +165,7 @@ def check_captured(name, document, model, micro_steps, sharding):
 def sleeping(torch):
     """A module that sleeps before its block, each time in forward and in backward."""
 
-    class Slow(torch.autograd.Function):
-        @staticmethod
-        def forward(context, x):
-            time.sleep(SLEEP_S)
-            return x.clone()
-
-        @staticmethod
-        def backward(context, gradient):
-            time.sleep(SLEEP_S)
-            return gradient
+    slow = checks.sleeping_function(torch, SLEEP_S, SLEEP_S)
 
     class Sleeping(torch.nn.Module):
         def __init__(self, block, times):
@@ -183,7 +174,7 @@ def sleeping(torch):
 
         def forward(self, x):
             for _ in range(self.times):
-                x = Slow.apply(x)
+                x = slow(x)
             return self.block(x)
 
     return Sleeping

@@ -80,6 +80,23 @@ def check_no_trace(torch, model, original):
         assert not parameter._backward_hooks and not getattr(parameter, "_post_accumulate_grad_hooks", None)
 
 
+def sleeping_function(torch, forward_s, backward_s):
+    """Sleeps each way, and changes nothing."""
+
+    class Sleep(torch.autograd.Function):
+        @staticmethod
+        def forward(context, x):
+            time.sleep(forward_s)
+            return x.clone()
+
+        @staticmethod
+        def backward(context, gradient):
+            time.sleep(backward_s)
+            return gradient
+
+    return Sleep.apply
+
+
 class Device:
     """When the host has last waited for it, how often, and when it last made an event."""
 

@@ -40,7 +40,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from bucketwise.torch.watch import DTYPES, Pass, Watch, rate_of, rounded, say, write_json
+from bucketwise.torch.watch import DTYPES, Pass, Watch, ms_within, rate_of, rounded, say, write_json
 
 MIB = 1 << 20
 
@@ -82,7 +82,7 @@ class DdpPass(Pass):
         super().__init__(number, entered, begin, synchronises)
         self.communicates = communicates
         self.computed, self.accumulated = {}, {}  # before and after accumulating; `finished`: after DDP's hook
-        self.again_until = {}  # moments of `again` before a gradient was computed
+        self.again_until = {}  # moments of `again` before a gradient was finished
 
 
 class DdpCapture(Watch):
@@ -146,7 +146,8 @@ class DdpCapture(Watch):
         def stamp(*arguments):
             if self.current is not None:
                 getattr(self.current, moment)[index] = self.clock.now()
-                self.current.again_until[index] = len(self.current.again)
+                if moment == "finished":
+                    self.current.again_until[index] = len(self.current.again)
                 if moment == "computed" and arguments[0].is_sparse:
                     self.sparse.add(index)
 
@@ -283,23 +284,23 @@ class DdpCapture(Watch):
 
     def _tell_recomputed(self, passes, gradients):
         """Computing again before a gradient is a share of the time since the one before it."""
+        again_ms = [self._again_ms(one) for one in passes]
         ready_ms, left_ms = 0.0, 0.0
         for index in sorted(range(len(gradients)), key=lambda i: (gradients[i]["ready_ms"], -i)):
-            left_ms += statistics.median(self._again_ms(one, index) for one in passes)
+            left_ms += statistics.median(times.get(index, 0.0) for times in again_ms)
             interval_ms = gradients[index]["ready_ms"] - ready_ms
             if interval_ms > 0:
                 share = round(min(left_ms / interval_ms, 1.0), 3)
                 gradients[index].update({"recomputed": share} if share > 0 else {})
                 ready_ms, left_ms = gradients[index]["ready_ms"], max(left_ms - interval_ms, 0.0)
 
-    def _again_ms(self, one, index):
-        """Returns ms that modules were computed again between the gradient finished before this one and this one."""
-        order = list(one.finished)
-        if index not in one.finished:
-            return 0.0
-        at = order.index(index)
-        moments = one.again[one.again_until[order[at - 1]] if at else 0:one.again_until[index]]
-        return sum(self.clock.ms_between(a, b) for a, b in zip(moments[::2], moments[1::2]))
+    def _again_ms(self, one):
+        """Returns, by gradient, ms that modules were computed again since the one finished before it."""
+        found, begin = {}, 0
+        for index, end in one.again_until.items() if one.again else ():  # in the order they finished
+            moments, begin = one.again[begin:end], end
+            found[index] = ms_within(self.clock, moments)
+        return found
 
     def _sync(self):
         sync = {"strategy": "ddp", "pytorch_version": torch.__version__}

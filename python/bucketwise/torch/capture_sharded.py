@@ -33,7 +33,7 @@ import torch
 import torch.distributed as dist
 from torch.utils import _pytree, weak
 
-from bucketwise.torch.watch import DTYPES, Pass, Watch, rate_of, say
+from bucketwise.torch.watch import DTYPES, Pass, Watch, ms_within, rate_of, say
 
 OVERLAPPED = "collectives ran beside computing, which slowed what was timed by an unknown amount"
 LOSS = "(loss)"  # computed between the root's forward and its backward; the simulator counts it to the root
@@ -73,8 +73,7 @@ class _Operation:
     def recomputed(self):
         """The share of it that computes forward again."""
         device_us = self.device_us()
-        again_us = 1e3 * sum(self.clock.ms_between(a, b) for a, b in zip(self.again[::2], self.again[1::2]))
-        return min(again_us / device_us, 1.0) if device_us > 0 else 0.0
+        return min(1e3 * ms_within(self.clock, self.again) / device_us, 1.0) if device_us > 0 else 0.0
 
 
 def _device_us(one):
@@ -97,13 +96,13 @@ class _OwnWork:
             for name in names:
                 original = getattr(module, name, None)
                 if original is not None:
-                    self.replaced.append((module, name, original, timed(original)))
+                    self.replaced.append((module, name, original, timed(name, original)))
                     setattr(module, name, self.replaced[-1][3])
 
     def _counts(self):
         return self.capture.current is not None and len(self.capture.passes) >= self.capture.warmup
 
-    def _working(self, original):
+    def _working(self, _, original):
         def timed(*arguments, **keywords):
             self.is_working, begin = self._counts(), time.perf_counter()
             try:
@@ -114,7 +113,7 @@ class _OwnWork:
 
         return timed
 
-    def _communicating(self, original):
+    def _communicating(self, name, original):
         def timed(*arguments, **keywords):
             if self.is_communicating or not self.is_working:
                 return original(*arguments, **keywords)
@@ -124,10 +123,9 @@ class _OwnWork:
             finally:
                 self.is_communicating = False
                 self.seconds -= time.perf_counter() - begin
-                tensors = _tensors((arguments, keywords))
-                sizes = [t.numel() * t.element_size() for t in tensors]
+                sizes = [t.numel() * t.element_size() for t in _tensors((arguments, keywords))]
                 # Into the gathered memory and out of it; into the memory that is reduced.
-                self.bytes += sum(sizes) if "gather" in original.__name__ else max(sizes)
+                self.bytes += sum(sizes) if "gather" in name else max(sizes)
 
         return timed
 

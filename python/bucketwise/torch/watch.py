@@ -268,7 +268,7 @@ class Watch:
         return self.clock.ms_between(one.begin, one.backward_begin)
 
     def _optimizer_ms(self, one):
-        return sum(self.clock.ms_between(a, b) for a, b in zip(one.optimizer[::2], one.optimizer[1::2]))
+        return ms_within(self.clock, one.optimizer)
 
     def _whole_and_seen(self):
         """Returns, for steps followed by another, ms from one to the next, and the part in forward, backward and optimizer."""
@@ -357,6 +357,11 @@ def _spread(times):
         return 0.0
     low, _, high = statistics.quantiles(times, n=4)
     return (high - low) / statistics.median(times)
+
+
+def ms_within(clock, moments):
+    """Returns ms from begins to ends, of moments begin, end, begin, ..."""
+    return sum(clock.ms_between(a, b) for a, b in zip(moments[::2], moments[1::2]))
 
 
 def rate_of(size, ms):
