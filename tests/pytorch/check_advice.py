@@ -21,6 +21,7 @@ from checks import RANKS, buckets_of, check_no_trace, read_json, read_lines, sai
 
 WIDTH = 96
 STEPS = 60
+SLEEP_S = 0.02
 
 
 def model(nn):
@@ -165,14 +166,22 @@ def train_alone(alone, folder):
 
 
 def check_sharded(folder, rank):
-    """Under fully_shard, with and without blocks that are computed again."""
+    """Under fully_shard, with and without blocks that are computed again. Rank 1 sleeps in the forward of the second, which
+    the scenario that rank 0 writes has to tell, as all wait for it."""
     from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
     from torch.distributed.fsdp import fully_shard
+
+    sleep = checks.sleeping_function(torch, SLEEP_S * (rank == 1), 0.0)
+
+    class Sleep(torch.nn.Module):
+        def forward(self, x):
+            return sleep(x)
 
     def sharded(again):
         torch.manual_seed(5)
         blocks = [torch.nn.Sequential(torch.nn.Linear(WIDTH, 2 * WIDTH), torch.nn.ReLU(),
                                       torch.nn.Linear(2 * WIDTH, WIDTH)) for _ in range(3)]
+        blocks[1].append(Sleep())
         wrapped = torch.nn.Sequential(*(checkpoint_wrapper(block) if again else block for block in blocks))
         for block in wrapped:
             fully_shard(block)
@@ -207,6 +216,8 @@ def check_sharded(folder, rank):
         assert scenario["sync"]["strategy"] == "fsdp" and scenario["cluster"]["ranks"] == RANKS, scenario["sync"]
         assert scenario["cluster"]["link"]["provenance"]["samples"] > 0, scenario["cluster"]["link"]
         assert result["current"]["sharding"]["groups"] == [["0"], ["1"], ["2"]], result["current"]["sharding"]
+        forward_us = {o["name"]: o["device_us"] for o in scenario["workload"]["forward_operations"]}
+        assert forward_us["1 forward"] >= 1e6 * SLEEP_S, forward_us
         records = read_lines(folder / name / "collectives.jsonl")
         block = 4 * sum(p.numel() for p in torch.nn.Sequential(torch.nn.Linear(WIDTH, 2 * WIDTH),
                                                                torch.nn.Linear(2 * WIDTH, WIDTH)).parameters())
