@@ -26,9 +26,9 @@
 #include "sim/report/misfit.h"
 #include "sim/report/number_text.h"
 #include "sim/report/sharding_text.h"
+#include "sim/scenario/recompute_input.h"
 #include "sim/scenario/scenario.h"
 #include "sim/scenario/sharding_input.h"
-#include "sim/scenario/workload_input.h"
 #include "sim/workload/models/models.h"
 
 namespace bucketwise {
@@ -150,7 +150,7 @@ void add_computing(const TypedSettings& typed, const ModelWorkload* model, Json&
     const bool has_blocks = model != nullptr && count_of_blocks(model_of(*model)) > 0;
     Json keys = Json::object();
     if (typed.recompute && has_blocks) {
-        keys["activation_checkpointing"] = recompute_json(typed.recompute);
+        keys["activation_checkpointing"] = recompute_type().write(typed.recompute);
     } else if (typed.recompute && model != nullptr) {
         notes.emplace_back("the scenario's model has no repeated blocks: nothing is recomputed");
     }

@@ -9,8 +9,8 @@
 #include "sim/report/report.h"
 #include "sim/report/sharding_text.h"
 #include "sim/report/verdict.h"
+#include "sim/scenario/recompute_input.h"
 #include "sim/scenario/sharding_input.h"
-#include "sim/scenario/workload_input.h"
 
 namespace bucketwise {
 namespace {
@@ -95,7 +95,7 @@ std::string frontier_table(const Scenario& scenario, const KnobSearch& search) {
 }
 
 Json knob_row_json(const Scenario& scenario, const KnobRow& row) {
-    Json json{{"activation_checkpointing", recompute_json(row.setting.recompute)},
+    Json json{{"activation_checkpointing", recompute_type().write(row.setting.recompute)},
               {"batch", row.setting.micro_batch},
               {"accumulation", row.setting.micro_steps},
               {"strategy", knob_strategy(scenario, row.setting)},

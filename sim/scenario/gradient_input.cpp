@@ -6,7 +6,9 @@
 
 #include <fmt/format.h>
 
+#include "sim/scenario/recompute_input.h"
 #include "sim/workload/device_input.h"
+#include "sim/workload/modules.h"
 
 namespace bucketwise {
 namespace {
@@ -276,7 +278,11 @@ JsonTable<GradientWorkload> lists_table(std::string_view name, std::string_view 
          "payload copied into and out of buckets, where the link has no `copy_gb_per_s`"},
         {"host_is_device", target(&Lists::host_is_device, as::boolean()), "as the device, or false",
          "a CPU: the thread that launches also computes; then `host_us` counts as computing too"},
-        {"device", target(&Lists::device, device_type()), "none", "what copies cost"}};
+        {"device", target(&Lists::device, device_type()), "none", "what copies cost"},
+        {recompute_key, block_recompute_type(), "as measured",
+         "what backward would compute again instead of keeping it, and not as it was measured: "
+         "`none`, `full` (each block) or an object that chooses blocks. A block takes its forward "
+         "once more"}};
     return {name, meaning, joined(std::move(keys), common)};
 }
 
@@ -328,6 +334,36 @@ void refuse_streams_and_waits(const JsonObject& object) {
     }
 }
 
+void set_recompute(const std::optional<Recompute>& recompute, GradientWorkload& workload) {
+    Workload measured =
+        workload_from_readiness(workload.gradients, workload.forward, workload.backward);
+    if (workload.operations) {
+        measured.forward = workload.operations->forward;
+        measured.backward = workload.operations->backward;
+        measured.readiness = workload.operations->readiness;
+    } else {
+        workload.operations.emplace();
+        workload.operations->forward = measured.forward;
+        workload.operations->readiness = measured.readiness;
+    }
+    workload.operations->backward = backward_with(recompute, measured);
+}
+
+// The key takes the place of what was measured.
+void apply_recompute(const JsonObject& object, GradientWorkload& workload) {
+    const auto place = object.find(recompute_key);
+    if (!place) {
+        return;
+    }
+    const std::optional<Recompute> recompute = block_recompute_type().read(*place);
+    const std::vector<std::string> names = transformed(
+        workload.gradients, [](const GradientReadiness& entry) { return entry.gradient.name; });
+    if (recompute && blocks_of(names).empty()) {
+        refuse_recompute_without_blocks(*place);
+    }
+    set_recompute(recompute, workload);
+}
+
 }  // namespace
 
 GradientWorkload read_gradient_workload(const JsonPlace& place) {
@@ -339,6 +375,7 @@ GradientWorkload read_gradient_workload(const JsonPlace& place) {
         workload.gradients.push_back(read_gradient_readiness(element, workload.backward));
     }
     static_cast<void>(index_by_name(gradients, workload.gradients));
+    apply_recompute(object, workload);
     return workload;
 }
 
@@ -354,6 +391,7 @@ GradientWorkload read_operation_workload(const JsonPlace& place) {
     if (workload.host_is_device.value_or(workload.device && workload.device->host_is_device)) {
         refuse_streams_and_waits(object);
     }
+    apply_recompute(object, workload);
     return workload;
 }
 

@@ -72,6 +72,10 @@ enum class Optimizer : std::uint8_t { sgd, sgd_momentum, adam };
 
 template <>
 inline constexpr auto names_of<Optimizer> = names("sgd", "sgd_momentum", "adam");
+// Weight decay moves nothing more in a fused step.
+template <>
+inline constexpr std::array other_names_of<Optimizer>{
+    OtherName<Optimizer>{"adamw", Optimizer::adam}};
 
 // How eager PyTorch steps an optimizer: a kernel over many parameters for each of its operations;
 // one for all of them; or one for each operation and parameter.

@@ -237,10 +237,10 @@ const JsonTable<StepRequest>& step_keys() {
           "micro-steps. Only the last one synchronises; strategies that shard follow "
           "`gradient_sync`"},
          {"optimizer_ms", target(&Step::optimizer, as::milliseconds()), "0",
-          "measured time of the optimizer"},
+          "measured time of the optimizer, and of what comes between backward and it (clipping)"},
          {"optimizer", target(&Step::optimizer, as::one_of<Optimizer>()), "none",
           "instead of a time, and only with a device: these move 3, 5 or 7 elements per parameter "
-          "through memory, as a fused step does"},
+          "through memory, as a fused step does; `adamw` is understood"},
          {"optimizer_kernels", target(&Step::optimizer_kernels, as::one_of<OptimizerKernels>()),
           "`fused` where computing was measured, else `foreach`",
           "how eager PyTorch steps the optimizer: `foreach` kernels each move what they read and "

@@ -7,6 +7,7 @@
 
 #include "sim/scenario/gradient_input.h"
 #include "sim/scenario/model_input.h"
+#include "sim/scenario/recompute_input.h"
 #include "sim/workload/device_input.h"
 
 namespace bucketwise {
@@ -170,66 +171,9 @@ void read_times(const JsonObject& object, ModelWorkload& workload) {
     }
 }
 
-// --- activation checkpointing ---
-
-const JsonTable<Recompute>& recompute_keys() {
-    constexpr std::int64_t most_blocks = 10'000;
-    static const JsonTable<Recompute> table{
-        "activation_checkpointing",
-        "Which blocks backward computes again",
-        {{"every", field(&Recompute::every, as::integer(1, most_blocks)), "1",
-          "of the blocks (`layers.0`, `layers.1`, ...) each so many-th, as torchtitan's selective "
-          "mode with a number"},
-         {"blocks", field(&Recompute::blocks, as::integer(1, most_blocks)), "all",
-          "only so many blocks, the first ones, as Megatron's `--recompute-method block`"},
-         {"keeps", field(&Recompute::keeps, as::one_of<CheckpointKeeps>()), "`inputs`",
-          "what forward keeps of such a block: `inputs`, its own alone; `operators`, results of "
-          "attention in one kernel and of every other product of linear layers as well"},
-         {"reentrant", field(&Recompute::reentrant, as::boolean()), "false",
-          "the whole block runs again, as with `use_reentrant=True`; else recomputing ends with "
-          "the last saved tensor"}}};
-    return table;
-}
-
-constexpr std::array<std::string_view, 3> recompute_names{"none", "full", "operators"};
-
-std::optional<Recompute> read_recompute(const JsonPlace& place) {
-    if (place.value->is_object()) {
-        return recompute_keys().read(place);
-    }
-    const auto* const found =
-        place.value->is_string()
-            ? std::ranges::find(recompute_names, place.value->get<std::string>())
-            : recompute_names.end();
-    if (found == recompute_names.end()) {
-        place.fail("none, full, operators or an object with every, blocks, keeps and reentrant");
-    }
-    return *found == "none"   ? std::nullopt
-           : *found == "full" ? std::optional(Recompute{})
-                              : std::optional(Recompute{.keeps = CheckpointKeeps::operators});
-}
-
-KeyUse<ModelWorkload> recompute_use() {
-    KeyUse<ModelWorkload> use{
-        JsonDescription{{{"oneOf",
-                          {as::names_schema({recompute_names.begin(), recompute_names.end()}),
-                           reference_to(recompute_keys().text())}}},
-                        "`none`, `full`, `operators` or object",
-                        {&recompute_keys().text()}}};
-    use.read = [](const JsonPlace& place, ModelWorkload& workload) {
-        workload.recompute = read_recompute(place);
-    };
-    return use;
-}
-
 void check_recompute(const JsonObject& object, const ModelWorkload& workload) {
-    if (!workload.recompute) {
-        return;
-    }
-    if (count_of_blocks(model_of(workload)) == 0) {
-        const JsonPlace place = object.at("activation_checkpointing");
-        place.fail("a model with repeated blocks, whose parameters' names have a number",
-                   place.value->dump());
+    if (workload.recompute && count_of_blocks(model_of(workload)) == 0) {
+        refuse_recompute_without_blocks(object.at(recompute_key));
     }
 }
 
@@ -313,7 +257,7 @@ const JsonTable<ModelWorkload>& model_keys() {
          {"fused_norms", run(&RunAs::fused_norms, as::boolean()), "false",
           "whether RMS norms are one kernel each way (Apex, Liger, torchtitan's in Triton), not "
           "Python as Hugging Face's. Compiled ones are"},
-         {"activation_checkpointing", recompute_use(), "`none`",
+         {recompute_key, target(&Model::recompute, recompute_type()), "`none`",
           "what backward computes again instead of keeping it: `full`, each block; `operators`, "
           "each block but for attention and every other product (torchtitan's selective `op`). "
           "Measured backward passes contain it"},
@@ -359,14 +303,6 @@ ModelWorkload read_model_workload(const JsonPlace& place) {
 }
 
 }  // namespace
-
-Json recompute_json(const std::optional<Recompute>& recompute) {
-    return !recompute                  ? Json("none")
-           : *recompute == Recompute{} ? Json("full")
-           : *recompute == Recompute{.keeps = CheckpointKeeps::operators}
-               ? Json("operators")
-               : recompute_keys().write(*recompute);
-}
 
 std::variant<ModelWorkload, GradientWorkload> read_workload(const JsonPlace& place) {
     const bool lists_gradients = place.value->is_object() && place.value->contains("gradients") &&

@@ -8,9 +8,6 @@
 
 namespace bucketwise {
 
-// The value of `workload.activation_checkpointing`.
-Json recompute_json(const std::optional<Recompute>& recompute);
-
 // Throws InputError.
 std::variant<ModelWorkload, GradientWorkload> read_workload(const JsonPlace& place);
 JsonDescription workload_description();

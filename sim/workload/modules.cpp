@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cctype>
-#include <optional>
 #include <set>
 
 namespace bucketwise {
@@ -20,7 +19,12 @@ bool is_numbered(std::string_view part) {
     return is_number(found == std::string_view::npos ? part : part.substr(found + layer.size()));
 }
 
-// Up to and with the first component that is numbered, unless that is the parameter itself.
+std::string_view list_of(std::string_view block) {
+    return block.substr(0, block.rfind('.'));
+}
+
+}  // namespace
+
 std::optional<std::string> block_of(const std::string& parameter) {
     for (std::size_t begin = 0; begin < parameter.size();) {
         const std::size_t dot = parameter.find('.', begin);
@@ -34,12 +38,6 @@ std::optional<std::string> block_of(const std::string& parameter) {
     }
     return std::nullopt;
 }
-
-std::string_view list_of(std::string_view block) {
-    return block.substr(0, block.rfind('.'));
-}
-
-}  // namespace
 
 bool belongs_to(std::string_view name, std::string_view module) {
     return name.starts_with(module) && (name.size() == module.size() ||

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -11,6 +12,11 @@ namespace bucketwise {
 // Whether a parameter, an operation or a module of this name belongs to the module: its name is the
 // module's, or begins with it and a dot or a space.
 bool belongs_to(std::string_view name, std::string_view module);
+
+// The repeated block that a parameter belongs to: its name up to the first number, "layers.0" of
+// "layers.0.attn.weight". A number that is the
+// parameter's own name does not count.
+std::optional<std::string> block_of(const std::string& parameter);
 
 // The repeated blocks of a model, in the order of their first parameters: names up to their first
 // number, "layers.0" of "layers.0.attn.weight", or "layer_0". Empty for names without numbers.

@@ -12,11 +12,6 @@ std::vector<std::string> blocks_of_model(const Model& model) {
     return blocks_of(transformed(model.parameters, &Parameter::name));
 }
 
-// torchtitan counts from one and wraps each block whose number is a multiple.
-bool is_chosen(const Recompute& recompute, std::int64_t index) {
-    return (index + 1) % recompute.every == 0 && index < recompute.blocks.value_or(index + 1);
-}
-
 // The next block's input, which its reader keeps, unless it is a norm's, which saves statistics.
 bool is_only_result(const Model& model, const RecomputedBlock& block, std::size_t index) {
     return index + 1 == block.end && model.operations[index].kind != OperationKind::normalisation;
@@ -56,6 +51,11 @@ void choose_operations(const Model& model, const Recompute& recompute, bool fuse
 }
 
 }  // namespace
+
+// torchtitan counts from one and wraps each block whose number is a multiple.
+bool is_chosen(const Recompute& recompute, std::int64_t index) {
+    return (index + 1) % recompute.every == 0 && index < recompute.blocks.value_or(index + 1);
+}
 
 std::size_t count_of_blocks(const Model& model) {
     return blocks_of_model(model).size();

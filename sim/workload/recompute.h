@@ -35,6 +35,9 @@ struct Recompute {
     bool operator==(const Recompute&) const = default;
 };
 
+// Whether backward computes the block again. `index`: of all blocks, in order.
+bool is_chosen(const Recompute& recompute, std::int64_t index);
+
 // A block of a model that backward computes again, by indices into Model::operations.
 struct RecomputedBlock {
     std::string name;

@@ -306,18 +306,6 @@ std::vector<BufferGroup> buffer_groups(const Model& model) {
 
 }  // namespace
 
-Duration take_out_recomputed(std::vector<TimedOperation>& backward) {
-    Duration sum{0};
-    for (TimedOperation& operation : backward) {
-        const Duration again = scaled(operation.device, operation.recomputed);
-        operation.device -= again;
-        operation.host -= scaled(operation.host, operation.recomputed);
-        operation.recomputed = 0;
-        sum += again;
-    }
-    return sum;
-}
-
 Bytes Workload::gradient_bytes() const {
     Bytes sum;
     for (const Gradient& gradient : gradients) {

@@ -151,6 +151,15 @@ Workload workload_from_readiness(const std::vector<GradientReadiness>& gradients
 // ends.
 Duration set_readiness(const Workload& workload, std::vector<GradientReadiness>& gradients);
 
+// The workload's backward with another activation checkpointing: without what was measured to
+// compute forward again, and with the forward of each block that `recompute` chooses in front of
+// its own backward. Forward operations count to the block that their names begin with; where none
+// does, forward takes each block's share of backward. Without reentry the last product of a block
+// does not run again: its share of the block's matrices, if autograd begins the block with it.
+// Precondition (asserted): whole blocks are computed again.
+std::vector<TimedOperation> backward_with(const std::optional<Recompute>& recompute,
+                                          const Workload& measured);
+
 // How a rank of many computes otherwise than alone.
 struct JointComputing {
     bool compiles_blocks = false;  // one by one, where the model is compiled

@@ -268,6 +268,29 @@ def check_models(torch, DistributedDataParallel, folder, rank, binary):
             assert ", ".join(map(str, buckets)) == log["bucket_sizes"], f"predicted {buckets}, {log['bucket_sizes']}"
 
 
+def check_between(torch, folder, rank):
+    """Work between backward and the optimizer, as clipping is, counts to it; another model's pass does not."""
+    from bucketwise.torch.capture_pytorch import capture
+
+    other = torch.nn.Linear(2, 2)
+    for name in ("clipped", "other"):
+        model = torch.nn.Linear(WIDTH, WIDTH)
+        model.scale = torch.nn.Parameter(torch.ones(()))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        capture(model, folder / f"{name}.json", steps=3, warmup=1)
+        for _ in range(5):
+            (model(torch.randn(4, WIDTH)) * model.scale).square().mean().backward()
+            time.sleep(SLEEP_S)  # stands for a norm of many gradients
+            if name == "other":
+                other(torch.randn(1, 2)).sum().backward()
+            optimizer.step()
+    if rank == 0:
+        times = {name: read_json(folder / f"{name}.json")["step"]["optimizer_ms"] for name in ("clipped", "other")}
+        assert times["other"] < 1e3 * SLEEP_S < times["clipped"], times
+        shapes = [g.get("shape") for g in read_json(folder / "clipped.json")["workload"]["gradients"]]
+        assert [WIDTH, WIDTH] in shapes and None in shapes, shapes  # a number has none
+
+
 def check_failures(torch, folder):
     """Refusals come at once; later errors are printed, and training goes on."""
     from bucketwise.torch.capture_pytorch import capture
@@ -329,6 +352,7 @@ def check(rank, _, program, folder):
     check_models(torch, ddp, folder, rank, program)
     check_compiled(torch, ddp, folder, rank, program)
     check_events(torch, folder, rank)
+    check_between(torch, folder, rank)
     own = folder / str(rank)
     own.mkdir()
     check_failures(torch, own)

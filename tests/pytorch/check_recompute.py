@@ -10,12 +10,13 @@ activations that `predict` counts. Skipped (exit code 77) without PyTorch and Tr
 
 import functools
 import gc
-import itertools
 import json
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+from checkpointing import options_of
 
 SKIPPED = 77
 HIDDEN, INNER, HEADS, LAYERS, VOCABULARY, BATCH, TOKENS = 256, 688, 8, 4, 1000, 2, 256
@@ -23,6 +24,7 @@ HIDDEN, INNER, HEADS, LAYERS, VOCABULARY, BATCH, TOKENS = 256, 688, 8, 4, 1000, 
 
 def made(kind):
     import torch
+    from torch.utils.checkpoint import checkpoint
     from transformers import LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(1)
@@ -32,34 +34,8 @@ def made(kind):
     model = LlamaForCausalLM(config)
     for layer in model.model.layers:
         if kind != "none":
-            layer.forward = functools.partial(recomputed, layer.forward, kind)
+            layer.forward = functools.partial(checkpoint, layer.forward, use_reentrant=False, **options_of(kind))
     return model
-
-
-def recomputed(forward, kind, *args, **kwargs):
-    from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
-
-    options = {} if kind == "full" else {
-        "context_fn": functools.partial(create_selective_checkpoint_contexts, keep_every_other_product())}
-    return checkpoint(forward, *args, use_reentrant=False, **options, **kwargs)
-
-
-def keep_every_other_product():
-    """torchtitan's policy: attention, and products that are first, third and so on of their pass."""
-    import torch
-    from torch.utils.checkpoint import CheckpointPolicy
-
-    counts = {True: itertools.count(), False: itertools.count()}
-    attention = {op.default for op in (
-        torch.ops.aten._scaled_dot_product_flash_attention_for_cpu, torch.ops.aten._scaled_dot_product_flash_attention,
-        torch.ops.aten._scaled_dot_product_efficient_attention)}
-
-    def policy(context, operation, *_, **__):
-        is_product = operation is torch.ops.aten.mm.default
-        keeps = operation in attention or is_product and next(counts[context.is_recompute]) % 2 == 0
-        return CheckpointPolicy.MUST_SAVE if keeps else CheckpointPolicy.PREFER_RECOMPUTE
-
-    return policy
 
 
 def run(kind):

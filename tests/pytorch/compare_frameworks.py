@@ -207,7 +207,7 @@ def main():
     parser = base.parser_of(__doc__, rounds=8)
     parser.add_argument("--framework", choices=PACKAGES, required=True)
     parser.add_argument("--settings", type=lambda text: [int(one) for one in text.split(",")])
-    parser.set_defaults(model="perceptron", compile=False, caps=None)
+    parser.set_defaults(model="perceptron", compile=False, recompute=False, caps=None)
     options = base.options_of(parser)
     options.settings = options.settings or (SHORT_SETTINGS if options.short else SETTINGS)
     base.compare(options, measure, judge, report, check, package=PACKAGES[options.framework],

@@ -5,6 +5,7 @@ usage: compare_with_ddp.py --bucketwise BINARY [-o FOLDER] [--rounds 12] [--rate
                            [--model perceptron|convolutional|transformer] [--seed 1]
                            [--short: no time is judged, only whether everything fits together]
                            [--compile: the model is under torch.compile, with Inductor]
+                           [--recompute: kinds of activation checkpointing, not gradient_as_bucket_view]
                            [--again: judge anew what was measured into FOLDER before]
 
 Two ranks (comparison.py) train a model of 43 to 48 MiB of gradients (trained_models.py). In every round:
@@ -14,10 +15,14 @@ Two ranks (comparison.py) train a model of 43 to 48 MiB of gradients (trained_mo
 - isolated all-reduces, and all-reduces beside backward passes: a log that `bucketwise calibrate` takes;
 - backward with buckets that are copied but not sent, which gives the cost of DDP's copies.
 
+With --recompute each kind is captured once, without communication. The capture without checkpointing also predicts
+kinds that choose whole blocks (activation_checkpointing).
+
 Writes into FOLDER what was captured, the log, the link made of it, measured times by round, and comparison.json.
 """
 
 import importlib.util
+import json
 import math
 import random
 import statistics
@@ -27,10 +32,12 @@ import time
 from pathlib import Path
 
 import comparison as base
+from checkpointing import KINDS, wrap_blocks
 from comparison import read_json, run, write_json
 from decision import decision_of, of_plans, told
 
 MODELS = ("perceptron", "convolutional", "transformer")
+WITHOUT = "from the capture that computes nothing again"
 PASSES = 2  # watched by each capture in each round
 COLUMNS = {"cap, MiB": "bucket_cap_mib", "buckets": "buckets"}
 
@@ -46,9 +53,21 @@ def caps_of(options):
     below 1 MiB."""
     if options["caps"]:
         return options["caps"]
+    if options["recompute"]:
+        return [0.25, 25.0] if options["short"] else [1.0, 4.0, 25.0]
     if options["short"]:
         return [1.0, 1.25, 25.0] if options["compile"] else [0.25, 0.5, 1.0, 25.0]
     return [1.0, 6.0, 10.0, 16.0, 25.0] if options["compile"] else [0.5, 1.0, 2.0, 4.0, 8.0, 25.0, 50.0]
+
+
+def cases_of(options):
+    """gradient_as_bucket_view, and the kind of checkpointing."""
+    return [(False, kind) for kind in KINDS] if options["recompute"] else [(False, "none"), (True, "none")]
+
+
+def file_of(kind):
+    """Its capture's, without the ending."""
+    return "captured" if kind == "none" else kind.replace(" ", "_")
 
 
 class DdpRank(base.Rank):
@@ -62,9 +81,11 @@ class DdpRank(base.Rank):
         self.wrapped = self.wrap_all()
         finest = {"bucket_cap_mb": 1} if options["compile"] else {}  # these pieces tell all others
         rounds = options["rounds"]
-        self.watched, self.disturbed, self.unsent = self.wrap(**finest), self.wrap(**finest), self.wrap()
+        self.watched = {kind: self.wrap(kind, **finest) for _, kind in cases_of(options)}
+        self.disturbed, self.unsent = self.wrap(**finest), self.wrap()
         self.unsent.register_comm_hook(None, unsent)
-        capture(self.watched, folder / "captured.json", steps=(PASSES + 1) * rounds, warmup=PASSES + 1)
+        for kind, model in self.watched.items():
+            capture(model, folder / f"{file_of(kind)}.json", steps=(PASSES + 1) * rounds, warmup=PASSES + 1)
         for name, model in (("disturbed", self.disturbed), ("unsent", self.unsent)):
             capture(model, folder / f"{name}.json", steps=PASSES * rounds, warmup=PASSES)
 
@@ -80,15 +101,17 @@ class DdpRank(base.Rank):
         torch._dynamo.config.recompile_limit = torch._dynamo.config.accumulated_recompile_limit = 1000
         return torch.compile(module)
 
-    def wrap(self, **options):
-        wrapped = base.torch.nn.parallel.DistributedDataParallel(self.model(), **options)
+    def wrap(self, kind="none", **options):
+        model = self.model()
+        wrap_blocks(model, [name for name, layer in model.named_children() if list(layer.parameters())], kind)
+        wrapped = base.torch.nn.parallel.DistributedDataParallel(model, **options)
         self.called[wrapped] = self.compiled(wrapped)
         return wrapped
 
     def wrap_all(self):
         """Returns the judged models by the arguments of judged()."""
-        keys = [(views, cap) for views in (False, True) for cap in caps_of(self.options)]
-        return {(views, cap): self.wrap(bucket_cap_mb=cap, gradient_as_bucket_view=views) for views, cap in keys}
+        return {(views, kind, cap): self.wrap(kind, bucket_cap_mb=cap, gradient_as_bucket_view=views)
+                for views, kind in cases_of(self.options) for cap in caps_of(self.options)}
 
     def work(self):
         for model in self.wrapped.values():  # DDP forms its final buckets after the first pass
@@ -101,8 +124,8 @@ class DdpRank(base.Rank):
         return [*work, ("captured", self.capture, ())]
 
     def described(self):
-        return {"buckets": [{"views": views, "cap_mib": cap, "bucket_bytes": bucket_bytes(model)}
-                            for (views, cap), model in self.wrapped.items()]}
+        return {"buckets": [{"views": views, "kind": kind, "cap_mib": cap, "bucket_bytes": bucket_bytes(model)}
+                            for (views, kind, cap), model in self.wrapped.items()]}
 
     def loss(self, model):
         model.zero_grad(set_to_none=True)
@@ -121,15 +144,17 @@ class DdpRank(base.Rank):
 
     # Each of these measures one thing once, and gives what to write of it.
 
-    def judged(self, views, cap):
-        return self.row({"views": int(views), "cap_mib": cap}, {"": self.backward_s(self.wrapped[views, cap])})
+    def judged(self, views, kind, cap):
+        return self.row({"views": int(views), "kind": kind, "cap_mib": cap},
+                        {"": self.backward_s(self.wrapped[views, kind, cap])})
 
     def capture(self):
-        with self.watched.no_sync():
-            for _ in range(PASSES):
-                base.dist.barrier()
-                self.run_once(self.watched)
-        self.run_once(self.watched)  # gives its settings and buckets, not its times
+        for model in self.watched.values():
+            with model.no_sync():
+                for _ in range(PASSES):
+                    base.dist.barrier()
+                    self.run_once(model)
+            self.run_once(model)  # gives its settings and buckets, not its times
         for model in (self.disturbed, self.unsent):
             for _ in range(PASSES):
                 self.backward_s(model)
@@ -205,32 +230,39 @@ def judge(options, folder):
     copied = {**bare, "copy_gb_per_s": link["copy_gb_per_s"]}
     ways = {"link": ("captured", link), "without interference": ("captured", copied),
             "without interference and copies": ("captured", bare), "captured with communication": ("disturbed", copied)}
-    measured = base.read_slowest(folder / "backward.csv", lambda row: (row["views"] == "1", float(row["cap_mib"])))
+    measured = base.read_slowest(folder / "backward.csv", lambda row: (
+        row["views"] == "1", row.get("kind", "none"), float(row["cap_mib"])))
     ddp = read_json(folder / "ddp.json")
-    caps = sorted({cap for _, cap in measured})
+    caps = sorted({cap for *_, cap in measured})
     buckets = ddp.pop("buckets")
-    comparison = {**base.head_of(options, link, ddp), "model": options.model, "compiled": options.compile, "cases": []}
-    for views in (False, True):
-        predicted = {name: predict(binary, folder / f"{scenario}.json", parameters, views, caps)
-                     for name, (scenario, parameters) in ways.items()}
+    comparison = {**base.head_of(options, link, ddp), "model": options.model, "compiled": options.compile,
+                  "recompute": options.recompute, "cases": []}
+    for views, kind in cases_of(vars(options)):
+        of_case = {name: (file_of(kind) if scenario == "captured" else scenario, parameters, "none")
+                   for name, (scenario, parameters) in ways.items() if kind == "none" or scenario == "captured"}
+        if kind not in ("none", "operators"):
+            of_case[WITHOUT] = ("captured", link, kind)
+        predicted = {name: predict(binary, folder / f"{scenario}.json", parameters, views, caps, again)
+                     for name, (scenario, parameters, again) in of_case.items()}
         for bucket in buckets:
-            if bucket["views"] == views:
+            if bucket["views"] == views and bucket.get("kind", "none") == kind:
                 expected = predicted["link"][bucket["cap_mib"]]["bucket_bytes"]
                 what = f"cap {bucket['cap_mib']} MiB, views {views}: DDP's buckets are {bucket['bucket_bytes']}"
                 assert bucket["bucket_bytes"] == expected, f"{what}, predicted {expected}"
-        of_views = {cap: measured[views, cap] for cap in caps}
-        comparison["cases"].append({"views": views, **case(of_views, predicted, random.Random(options.seed))})
+        of_caps = {cap: measured[views, kind, cap] for cap in caps}
+        comparison["cases"].append({"views": views, "kind": kind, **case(of_caps, predicted, random.Random(options.seed))})
     write_json(folder / "comparison.json", comparison)
     return comparison
 
 
-def predict(binary, scenario, link, views, caps):
-    """By cap."""
+def predict(binary, scenario, link, views, caps, kind):
+    """By cap. `kind`: of checkpointing, other than in the capture."""
+    again = ["--set", f"/workload/activation_checkpointing={json.dumps(KINDS[kind])}"] if kind != "none" else []
     with tempfile.TemporaryDirectory() as name:
         write_json(Path(name) / "link.json", link)
         text = run(binary, "predict", scenario, "--link", Path(name) / "link.json", "--set", "/step/accumulation=1",
                    "--set", f"/sync/views={'true' if views else 'false'}", "--bucket-cap",
-                   ",".join(f"{cap:g}MiB" for cap in caps), "--json", "-")
+                   ",".join(f"{cap:g}MiB" for cap in caps), *again, "--json", "-")
     rows = {row["bucket_cap_mib"]: row for row in base.json.loads(text)["sweep"]}
     return {cap: rows[cap] for cap in caps}
 
@@ -257,10 +289,15 @@ def case(measured, predicted, draws):
             / by_plan[fastest] - 1, "decision": decision, "noise_floor": base.noise_floor_of(points, "backward")}
 
 
+def called(case):
+    kind = case["kind"]
+    return "gradient_as_bucket_view" if case["views"] else "copied buckets" if kind == "none" else f"checkpointing: {kind}"
+
+
 def report(comparison):
     base.print_head(comparison, comparison["model"] + (", compiled" if comparison["compiled"] else ""))
     for one in comparison["cases"]:
-        print("gradient_as_bucket_view" if one["views"] else "copied buckets", end="\n\n")
+        print(called(one), end="\n\n")
         base.print_points(one["points"], COLUMNS, "backward")
         less = ", ".join(f"{name} {100 * value:.1f} %" for name, value in one["mape_of_less"].items())
         print(f"\nMAPE {100 * one['mape']:.1f} % ({less}), noise floor {100 * one['noise_floor']:.1f} %")
@@ -301,6 +338,7 @@ def main():
     parser.add_argument("--caps", type=caps_in_mib)
     parser.add_argument("--model", choices=MODELS, default="perceptron")
     parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--recompute", action="store_true")
     base.compare(base.options_of(parser), measure, judge, report, check)
 
 

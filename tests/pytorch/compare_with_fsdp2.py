@@ -2,6 +2,7 @@
 """Predicted and measured steps of PyTorch's fully_shard (FSDP2), at several groupings and settings.
 
 usage: compare_with_fsdp2.py --bucketwise BINARY [-o FOLDER] [--rounds 12] [--rate 1gbit] [--seed 1] [--ranks 2|4]
+                             [--recompute: kinds of activation checkpointing, resharding and clipping, not groupings]
                              [--short: no time is judged, only whether everything fits together]
                              [--again: judge anew what was measured into FOLDER before]
 
@@ -11,23 +12,49 @@ captures of a model with one layer per group, isolated all-gathers, reduce-scatt
 beside backward. With Gloo all of FSDP2's collectives block the host but asynchronous all-gathers, so times add up, and
 collectives count by their means.
 
-Writes into FOLDER captured.json, log.jsonl, link.json, steps.csv and comparison.json.
+With --recompute each kind of checkpointing is captured once, and clipping once; that tells the other settings. The capture
+without checkpointing also predicts kinds that choose whole blocks (activation_checkpointing).
+
+Writes into FOLDER captured.json and other captures, log.jsonl, link.json, steps.csv and comparison.json.
 """
 
+import itertools
 import random
 import tempfile
 import time
 from pathlib import Path
 
 import comparison as base
+from checkpointing import KINDS
 from comparison import read_json, run, write_json
 from decision import decision_of, told
 
 PARTS = ("forward", "backward", "step")
+ONE_LAYER = {"layers_per_group": 1}
+CAPTURED = {"full": "full", "every 2": "every_2", "operators": "operators"}  # kinds by the names of their files
 
 
-def settings(layers):
-    """`sharding` of a scenario, by what it is called in tables."""
+def settings(options):
+    """By what they are called in tables: how a model is wrapped, as arguments of shard()."""
+    if not options["recompute"]:
+        return {name: {"sharding": sharding} for name, sharding in groupings(Training(options).layers).items()}
+    found = {}
+    for kind, kept, clip in itertools.product(CAPTURED, (False, True), (False, True)):
+        name = ", ".join([kind, *(["kept"] if kept else []), *(["clipped"] if clip else [])])
+        found[name] = {"sharding": {**ONE_LAYER, "reshard_after_forward": not kept}, "kind": kind, "clip": clip}
+    return found
+
+
+def captures(options):
+    """Captured models by the names of their files: how each is wrapped."""
+    found = {"captured": {}}
+    if options["recompute"]:
+        found |= {CAPTURED[kind]: {"kind": kind} for kind in CAPTURED}
+        found["clipped"] = {"clip": True}
+    return found
+
+
+def groupings(layers):
     half = layers // 2
     ahead = {"asynchronous_unshard": True, "forward_prefetch": 1}
     found = {f"{size} per group": {"layers_per_group": size} for size in (1, 2, half)}
@@ -41,8 +68,9 @@ def settings(layers):
 
 
 class Training:
-    def __init__(self, short):
-        self.layers, self.width, self.tokens, self.batch = (4, 64, 16, 2) if short else (8, 384, 128, 2)
+    def __init__(self, options):
+        batch = 8 if options["recompute"] else 2  # so that computing is as long as communication
+        self.layers, self.width, self.tokens, self.batch = (4, 64, 16, 2) if options["short"] else (8, 384, 128, batch)
 
     def model(self):
         from sharded_models import Decoder
@@ -61,22 +89,26 @@ class Training:
 
 class ShardedRank(base.Rank):
     def __init__(self, rank, options, folder):
-        super().__init__(rank, options, folder, Training(options["short"]))
+        super().__init__(rank, options, folder, Training(options))
         from bucketwise.torch import capture
 
-        self.wrapped = {name: self.shard(sharding) for name, sharding in settings(self.training.layers).items()}
-        self.watched = self.shard({"layers_per_group": 1})
-        capture(self.watched[0], folder / "captured.json", steps=options["rounds"], warmup=1)
+        self.wrapped = {name: self.shard(**setting) for name, setting in settings(options).items()}
+        self.watched = {name: self.shard(**watched) for name, watched in captures(options).items()}
+        for name, (model, *_) in self.watched.items():
+            capture(model, folder / f"{name}.json", steps=options["rounds"], warmup=1)
 
-    def shard(self, sharding):
+    def shard(self, sharding=ONE_LAYER, kind="none", clip=False):
+        from checkpointing import wrap_blocks
         from record_sharded import groups_of, set_prefetch, shard
 
         model = self.model()
-        groups = groups_of([f"layers.{i}" for i in range(self.training.layers)], sharding)
+        blocks = [f"layers.{i}" for i in range(self.training.layers)]
+        wrap_blocks(model, blocks, kind)
+        groups = groups_of(blocks, sharding)
         shard(model, groups, base.dist.get_world_size(), sharding)
         turn = list(range(1, len(groups) + 1))
         set_prefetch(model, groups, sharding, {"forward": turn, "backward": turn[::-1]})
-        return model, base.torch.optim.SGD(model.parameters(), lr=1e-3)
+        return model, base.torch.optim.SGD(model.parameters(), lr=1e-3), clip
 
     def work(self):
         for wrapped in self.wrapped.values():
@@ -88,7 +120,7 @@ class ShardedRank(base.Rank):
         work += [("log", self.isolated, (kind, 1 << shift)) for kind in ("allgather", "reducescatter", "allreduce")
                  for shift in shifts]
         work += [("log", self.contended, (size,)) for size in ([1 << 16] if short else [1 << 20, 1 << 22, 1 << 24])]
-        return [*work, ("captured", self.capture, ())]
+        return [*work, *(("captured", self.capture, (name,)) for name in self.watched)]
 
     def described(self):
         return {"parameters": self.numel()}
@@ -100,13 +132,15 @@ class ShardedRank(base.Rank):
         model.zero_grad(set_to_none=True)
         return base.torch.nn.functional.cross_entropy(model(self.inputs).flatten(0, 1), self.targets)
 
-    def step(self, model, optimizer):
+    def step(self, model, optimizer, clip):
         """Seconds of forward, of backward and in all."""
         begin = time.perf_counter()
         loss = self.loss(model)
         middle = time.perf_counter()
         loss.backward()
         end = time.perf_counter()
+        if clip:
+            base.torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         return middle - begin, end - middle, time.perf_counter() - begin
 
@@ -115,9 +149,9 @@ class ShardedRank(base.Rank):
         seconds = self.step(*self.wrapped[name])
         return self.row({"setting": name}, {f"{part}_": each for part, each in zip(PARTS, seconds)})
 
-    def capture(self):
+    def capture(self, name):
         base.dist.barrier()
-        self.step(*self.watched)
+        self.step(*self.watched[name])
 
     def isolated(self, kind, size):
         """As FSDP2 calls them, gathered in place, and averaged; and as a step has them: as many in a row as take all
@@ -158,15 +192,33 @@ def measure(rank, _, options, folder):
 # --- predicted beside measured ---
 
 
-def predicted(options, folder, sharding):
-    scenario = read_json(folder / "captured.json")
+def predicted(options, folder, capture, sharding, kind="none", clip=False):
+    """`kind`: of checkpointing, other than in the capture."""
+    scenario = read_json(folder / f"{capture}.json")
     known = scenario["sync"]["sharding"]
     scenario["sync"]["sharding"] = {"gradient_sync": known["gradient_sync"], **sharding}
     scenario["cluster"]["link"] = read_json(folder / "link.json")
+    if kind != "none":
+        scenario["workload"]["activation_checkpointing"] = KINDS[kind]
+    if clip:
+        scenario["step"] = read_json(folder / "clipped.json")["step"]
     with tempfile.TemporaryDirectory() as name:
         write_json(Path(name, "scenario.json"), scenario)
         text = run(options.bucketwise, "predict", Path(name, "scenario.json"), "--json", "-")
     return base.json.loads(text)["configured"]
+
+
+def point_of(options, folder, name, setting, measured, draws):
+    kind, others = setting.get("kind", "none"), {key: value for key, value in setting.items() if key != "kind"}
+    prediction = predicted(options, folder, CAPTURED.get(kind, "captured"), **others)
+    point = {"setting": name, **setting}
+    for part in ("forward", "backward"):
+        point[f"measured_{part}_ms"] = base.statistics.median(measured[part][name])
+        point[f"predicted_{part}_ms"] = prediction[f"{part}_ms"]
+    point |= base.point_of("step", measured["step"][name], prediction["step_ms"], draws)
+    if kind not in ("none", "operators"):
+        point["predicted_without_ms"] = predicted(options, folder, "captured", **setting)["step_ms"]
+    return point
 
 
 def judge(options, folder):
@@ -176,18 +228,12 @@ def judge(options, folder):
     (folder / "means.jsonl").unlink()
     measured = {part: base.read_slowest(folder / "steps.csv", lambda row: row["setting"], f"{part}_") for part in PARTS}
     draws = random.Random(options.seed)
-    points = []
-    for name, sharding in settings(Training(options.short).layers).items():
-        prediction = predicted(options, folder, sharding)
-        point = {"setting": name, "sharding": sharding}
-        for part in ("forward", "backward"):
-            point[f"measured_{part}_ms"] = base.statistics.median(measured[part][name])
-            point[f"predicted_{part}_ms"] = prediction[f"{part}_ms"]
-        points.append({**point, **base.point_of("step", measured["step"][name], prediction["step_ms"], draws)})
+    points = [point_of(options, folder, name, setting, measured, draws)
+              for name, setting in settings(vars(options)).items()]
     anew = [base.point_of("step", times, 1, draws) for times in measured["step"].values()]  # with intervals of its own
     chosen = min(points, key=lambda p: p["predicted_step_ms"])
     fastest = min(points, key=lambda p: p["measured_step_ms"])
-    comparison = {**base.head_of(options, link, read_json(folder / "fsdp2.json")), "short": options.short,
+    comparison = {**base.head_of(options, link, read_json(folder / "fsdp2.json")), "short": options.short, "recompute": options.recompute,
                   "points": points, "mape": base.mape_of(points), "max_error": max(abs(p["error"]) for p in points),
                   "predicted_best": chosen["setting"], "measured_best": fastest["setting"],
                   "regret": chosen["measured_step_ms"] / fastest["measured_step_ms"] - 1,
@@ -200,6 +246,9 @@ def judge(options, folder):
 def report(comparison):
     base.print_head(comparison, f"{comparison['parameters']} parameters")
     base.print_points(comparison["points"], {"setting": "setting"}, "step")
+    again = [p["predicted_without_ms"] / p["measured_step_ms"] - 1 for p in comparison["points"] if "predicted_without_ms" in p]
+    if again:
+        print("\nfrom a step that computes nothing again: " + ", ".join(f"{100 * error:+.1f} %" for error in again))
     print(f"\nMAPE {100 * comparison['mape']:.1f} %, noise floor {100 * comparison['noise_floor']:.1f} %")
     print(f"best: predicted {comparison['predicted_best']}, measured {comparison['measured_best']}, "
           f"{told(comparison['decision'])}")
@@ -212,6 +261,7 @@ def check(comparison, _):
 def main():
     parser = base.parser_of(__doc__, rounds=12)
     parser.add_argument("--ranks", type=int, choices=(2, 4))
+    parser.add_argument("--recompute", action="store_true")
     base.compare(base.options_of(parser), measure, judge, report, check, variables=base.KEEPING_HEAP,
                  probe="hasattr(__import__('torch.distributed.fsdp').distributed.fsdp, 'fully_shard')")
 

@@ -295,7 +295,7 @@ def options_of(parser):
         if options.output is None or not stored.is_file():
             parser.error(f"--again: expected -o with a folder that was measured into, got no {stored}")
         before = json.loads(stored.read_text())
-        kept = {name: before[name] for name in ("rounds", "rate", "ranks", "short", "model") if name in before}
+        kept = {name: before[name] for name in ("rounds", "rate", "ranks", "short", "model", "recompute") if name in before}
         vars(options).update(kept, compile=before.get("compiled", False))
     return options
 

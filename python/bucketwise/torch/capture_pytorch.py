@@ -279,6 +279,7 @@ class DdpCapture(Watch):
             moments = [r[index] for r in ready if index in r]  # an unused gradient has none: DDP marks it ready at once
             moment = min(max(statistics.median(moments) if moments else 0.0, 0.0), backward_ms)
             gradients.append({"name": name, "numel": parameter.numel(), "dtype": DTYPES[parameter.dtype],
+                              **({"shape": list(parameter.shape)} if parameter.dim() else {}),
                               "ready_ms": rounded(moment), **({"sparse": True} if index in self.sparse else {})})
         return gradients
 

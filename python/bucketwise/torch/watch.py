@@ -62,6 +62,7 @@ class Pass:
         self.backward_begin = self.backward_end = None
         self.finished = {}  # gradients that came in this pass
         self.optimizer = []  # begin, end, begin, ...
+        self.interrupted = False  # another backward ran between this one and the optimizer
         self.pieces = []  # under torch.compile: the gradients of each piece of backward, as they run
         self.taken = False  # used by `meanwhile`, so not counted
         self.trains = True  # in training mode
@@ -187,6 +188,8 @@ class Watch:
 
     def _backward(self, *args, **kwargs):
         if self.depth or self.current is None or self.current.backward_end is not None:
+            if self.current is not None and not self.depth:
+                self.current.interrupted |= not self.current.optimizer
             return self.original(*args, **kwargs)
         self.depth = 1
         if self.is_compiled is not False and "torch._dynamo" in sys.modules:
@@ -268,7 +271,9 @@ class Watch:
         return self.clock.ms_between(one.begin, one.backward_begin)
 
     def _optimizer_ms(self, one):
-        return ms_within(self.clock, one.optimizer)
+        """Returns ms of the optimizer and of what comes between backward and it: clipping of gradients, unscaling."""
+        before = [one.backward_end, one.optimizer[0]] if one.optimizer and not one.interrupted else []
+        return ms_within(self.clock, before + one.optimizer)
 
     def _whole_and_seen(self):
         """Returns, for steps followed by another, ms from one to the next, and the part in forward, backward and optimizer."""

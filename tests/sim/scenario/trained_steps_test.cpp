@@ -1,4 +1,5 @@
 // Steps as large models are trained: compiled, in float8, with clipped gradients.
+#include <regex>
 #include <string>
 #include <vector>
 
@@ -61,6 +62,50 @@ Program program_of(const Json& document) {
     const SyncSettings sync = settings_for(scenario.sync, input);
     return build_program(
         input, sync, make_plan(input.workload.gradients, input.workload.readiness, sync.policy));
+}
+
+// --- measured steps ---
+
+Duration backward_of(const Json& document) {
+    Duration sum{0};
+    for (const TimedOperation& one : step_input(read_trained(document)).workload.backward) {
+        sum += one.device;
+    }
+    return sum;
+}
+
+TEST_CASE("a measured step takes another activation checkpointing, if blocks are told apart") {
+    Json by_moments = llama("ddp");
+    by_moments["workload"] = Json::parse(R"({ "forward_ms": 6, "backward_ms": 12, "gradients": [
+      {"name": "layers.0.w", "numel": 64, "dtype": "float32", "shape": [64], "ready_ms": 12},
+      {"name": "layers.1.w", "numel": 64, "dtype": "float32", "shape": [64], "ready_ms": 4} ] })");
+    Json by_operations = llama("fsdp");
+    by_operations["workload"] = Json::parse(R"({
+      "gradients": [ {"name": "layers.0.w", "numel": 64, "dtype": "float32", "shape": [64]},
+                     {"name": "layers.1.w", "numel": 64, "dtype": "float32", "shape": [64]} ],
+      "forward_operations": [ {"name": "layers.0 forward", "host_us": 0, "device_us": 4000},
+                              {"name": "layers.1 forward", "host_us": 0, "device_us": 2000} ],
+      "backward_operations": [
+        {"name": "layers.1 backward", "host_us": 0, "device_us": 4000, "ready": ["layers.1.w"]},
+        {"name": "layers.0 backward", "host_us": 0, "device_us": 8000, "ready": ["layers.0.w"]} ]
+      })");
+    for (const Json& measured : {by_moments, by_operations}) {
+        const auto with = [&](const Json& recompute) {
+            return but_with(measured, "/workload/activation_checkpointing", recompute);
+        };
+        CHECK(backward_of(measured) == duration_from_ms(12));
+        CHECK(backward_of(with("none")) == duration_from_ms(12));
+        CHECK(backward_of(with("full")) == duration_from_ms(18));
+        CHECK(backward_of(with({{"every", 2}})) == duration_from_ms(14));
+        const std::string key = "/workload/activation_checkpointing: expected ";
+        CHECK_THAT(refused(with("operators")),
+                   Catch::Contains(key + "whole blocks") && Catch::Contains("capture a step"));
+        CHECK_THAT(refused(with("most")), Catch::Contains(key + "a kind (none, full) or an object"));
+        Json nameless = with("full");
+        const std::string text = nameless.dump();
+        nameless = Json::parse(std::regex_replace(text, std::regex("layers\\.([01])"), "layer$1"));
+        CHECK_THAT(refused(nameless), Catch::Contains(key + "a model with repeated blocks"));
+    }
 }
 
 // --- fused norms ---
