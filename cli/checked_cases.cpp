@@ -16,7 +16,7 @@
 #include "cli/shell/files.h"
 #include "cli/shell/scenario_document.h"
 #include "import/replay/step_account.h"
-#include "import/run/traced_gradients.h"
+#include "import/run/traced_collectives.h"
 #include "sim/base/error.h"
 #include "sim/base/statistics.h"
 #include "sim/base/transformed.h"

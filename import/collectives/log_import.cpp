@@ -12,6 +12,7 @@
 #include "import/collectives/rank_arrival.h"
 #include "import/replay/bucket_caps.h"
 #include "import/replay/step_document.h"
+#include "import/run/traced_collectives.h"
 #include "import/run/traced_gradients.h"
 #include "import/source/dtype_names.h"
 #include "sim/base/error.h"

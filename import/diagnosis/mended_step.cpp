@@ -106,6 +106,24 @@ std::optional<std::size_t> punctual_rank(const TracedRun& run) {
     return order[order.size() / 2];
 }
 
+// Those that wait and idle least first.
+std::vector<std::size_t> ranks_by_work(const TracedRun& run) {
+    const auto free = [&](std::size_t rank) {
+        return time_in_collectives(run.steps[rank]) +
+               median_of(run.steps[rank], [](const TracedStep* step) {
+                   Duration idle{0};
+                   for (const HostGap& gap : step->gaps) {
+                       idle += gap.counted;
+                   }
+                   return idle;
+               });
+    };
+    std::vector<std::size_t> order(run.ranks.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::ranges::stable_sort(order, {}, free);
+    return order;
+}
+
 }  // namespace
 
 bool is_wait(const TimedOperation& operation) {
@@ -133,22 +151,29 @@ MendedSteps::MendedSteps(const std::vector<TracedRank>& ranks, const TraceImport
     if (sound.expected) {
         sound_ = simulated(*sound.expected);
     }
-    punctual_ = punctual_rank(*run({}).imported.run);
+    const TracedRun& traced = *run({}).imported.run;
+    punctual_ = punctual_rank(traced);
+    others_ = ranks_by_work(traced);
+    std::erase(others_, traced.primary);
+    constexpr std::size_t most_others = 7;  // each is imported anew
+    others_.resize(std::min(others_.size(), most_others));
 }
 
-const MendedSteps::Run& MendedSteps::run(const Mended& mended) {
-    const bool punctual = mended.contains(TraceCause::late_rank) && punctual_;
+const MendedSteps::Run& MendedSteps::run(const Mended& mended, std::optional<std::size_t> rank) {
+    if (mended.contains(TraceCause::late_rank) && punctual_) {
+        rank = punctual_;
+    }
     const bool busy = mended.contains(TraceCause::late_host);
-    const auto [found, is_new] = runs_.try_emplace({punctual, busy});
+    const auto [found, is_new] = runs_.try_emplace({rank, busy});
     if (is_new) {
         TraceImportRequest request = request_;
-        request.primary = punctual ? punctual_ : std::nullopt;
+        request.primary = rank;
         request.without_idle = busy;
         Run& run = found->second;
         run.imported = import_trace(ranks_, std::move(request));
         run.scenario = connect(run.imported, std::nullopt, {});
         run.input = simulated(run.scenario).input;
-        if (punctual || busy) {
+        if (rank || busy) {
             run.imported.run.reset();  // as large as the traces
         }
     }
@@ -222,11 +247,11 @@ const SyncRequest& MendedSteps::sound_sync() const {
     return sound_ && !sound_->sharding ? sound_->sync : usual;
 }
 
-void MendedSteps::mend_computing(const Mended& mended, Duration TimedOperation::*part,
-                                 StepInput& input) {
+void MendedSteps::mend_computing(const Mended& mended, std::optional<std::size_t> rank,
+                                 Duration TimedOperation::*part, StepInput& input) {
     Mended without_idle = mended;
     without_idle.insert(TraceCause::late_host);
-    StepInput busy = run(without_idle).input;
+    StepInput busy = run(without_idle, rank).input;
     const StepInput& sound = sound_->input;
     if (recomputed_in(sound) == Duration{0}) {
         take_out_recomputed(busy.workload.backward);  // a cause of its own
@@ -278,9 +303,9 @@ void MendedSteps::mend_settings(const Mended& mended, SimulatedStep& step) {
     }
 }
 
-SimulatedStep MendedSteps::step(const Mended& mended) {
+SimulatedStep MendedSteps::step(const Mended& mended, std::optional<std::size_t> rank) {
     const auto is_mended = [&](TraceCause cause) { return mended.contains(cause); };
-    const Run& of = run(mended);
+    const Run& of = run(mended, rank);
     SimulatedStep step{of.input, of.scenario.sync, of.scenario.sharding};
     mend_settings(mended, step);
     // Where each collective blocks the host, all wait for each other a little; the late rank least.
@@ -288,6 +313,7 @@ SimulatedStep MendedSteps::step(const Mended& mended) {
     const Duration usual =
         !punctual_ ? sound_ ? late_in(sound_->input) : Duration{0} : late_in(run({}).input);
     double kept = is_mended(TraceCause::late_rank) && late > usual ? share(usual, late) : 1;
+    kept = rank ? 0 : kept;  // it waits for the rank whose step is asked for
     if (is_mended(TraceCause::slow_link)) {
         // Waits that a fitted link leaves over are as long as the link is slow.
         kept /= std::max(slower_than(sound_link(), of), 1.0);
@@ -314,16 +340,26 @@ SimulatedStep MendedSteps::step(const Mended& mended) {
         step.input.link = slowed(sound_->input.link, slower > as_fast ? slower : 1.0);
     }
     if (is_mended(TraceCause::slow_computing)) {
-        mend_computing(mended, &TimedOperation::device, step.input);
+        mend_computing(mended, rank, &TimedOperation::device, step.input);
     }
     if (is_mended(TraceCause::slow_launching)) {
-        mend_computing(mended, &TimedOperation::host, step.input);
+        mend_computing(mended, rank, &TimedOperation::host, step.input);
     }
     return step;
 }
 
 Duration MendedSteps::length(const Mended& mended) {
-    return length_of(step(mended));
+    Duration longest = length_of(step(mended));
+    if (mended.contains(TraceCause::late_host) && !mended.contains(TraceCause::late_rank)) {
+        for (const std::size_t rank : others_) {
+            try {
+                longest = std::max(longest, length_of(step(mended, rank)));
+            } catch (const InputError&) {
+                continue;  // its trace makes no scenario
+            }
+        }
+    }
+    return longest;
 }
 
 std::optional<Duration> MendedSteps::sound_length() const {

@@ -32,13 +32,14 @@ class MendedSteps {
     MendedSteps(const std::vector<TracedRank>& ranks, const TraceImportRequest& request,
                 const Sound& sound);
 
-    // A rank's scenario, with the rank and the idle times that `mended` asks for.
+    // A rank's scenario, with the idle times that `mended` asks for.
     struct Run {
         TraceImport imported;  // with its TracedRun only where nothing is mended
         Scenario scenario;
         StepInput input;
     };
-    const Run& run(const Mended& mended);
+    // The rank that the others wait for, or a punctual one where that is mended, or `rank`.
+    const Run& run(const Mended& mended, std::optional<std::size_t> rank = std::nullopt);
     // The steps of that rank, as traced.
     const Steps& steps_of(const Mended& mended);
     [[nodiscard]] const std::optional<SimulatedStep>& sound() const { return sound_; }
@@ -55,7 +56,8 @@ class MendedSteps {
     // An upper bound of its cost, by the trace.
     Duration most_costs(TraceCause cause);
 
-    SimulatedStep step(const Mended& mended);
+    SimulatedStep step(const Mended& mended, std::optional<std::size_t> rank = std::nullopt);
+    // The slowest rank's, where idle times were what made another one the slowest.
     Duration length(const Mended& mended);
     // The expected scenario's step; none: there is no such scenario.
     [[nodiscard]] std::optional<Duration> sound_length() const;
@@ -63,7 +65,8 @@ class MendedSteps {
   private:
     // DDP's defaults where no scenario says otherwise.
     [[nodiscard]] const SyncRequest& sound_sync() const;
-    void mend_computing(const Mended& mended, Duration TimedOperation::*part, StepInput& input);
+    void mend_computing(const Mended& mended, std::optional<std::size_t> rank,
+                        Duration TimedOperation::*part, StepInput& input);
     void mend_settings(const Mended& mended, SimulatedStep& step);
 
     const std::vector<TracedRank>& ranks_;
@@ -71,7 +74,9 @@ class MendedSteps {
     const Sound& reference_;
     std::optional<SimulatedStep> sound_;
     std::optional<std::size_t> punctual_;
-    std::map<std::pair<bool, bool>, Run> runs_;  // by late rank and late host
+    std::vector<std::size_t> others_;  // that may be the slowest without idle times
+    // By the rank, none for the one that the others wait for, and by whether idle times are mended.
+    std::map<std::pair<std::optional<std::size_t>, bool>, Run> runs_;
 };
 
 }  // namespace bucketwise

@@ -9,7 +9,7 @@
 
 #include "import/replay/bucket_caps.h"
 #include "import/replay/step_document.h"
-#include "import/run/traced_gradients.h"
+#include "import/run/traced_collectives.h"
 #include "import/source/dtype_names.h"
 #include "sim/base/json_output.h"
 #include "sim/base/transformed.h"

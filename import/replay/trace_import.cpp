@@ -11,6 +11,7 @@
 #include "import/replay/arrival.h"
 #include "import/replay/scenario_document.h"
 #include "import/replay/training_form.h"
+#include "import/run/traced_collectives.h"
 #include "import/run/traced_gradients.h"
 #include "import/run/traced_link.h"
 #include "sim/base/error.h"

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "import/run/traced_collectives.h"
 #include "import/run/traced_gradients.h"
 #include "sim/base/error.h"
 

@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "import/run/traced_gradients.h"
+#include "import/run/traced_collectives.h"
 #include "sim/base/error.h"
 #include "sim/base/statistics.h"
 #include "sim/base/transformed.h"

@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include "import/run/traced_gradients.h"
+#include "import/run/traced_collectives.h"
 #include "sim/base/error.h"
 
 namespace bucketwise {

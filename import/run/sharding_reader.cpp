@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "import/run/shard_collectives.h"
+#include "import/run/traced_collectives.h"
 #include "import/run/traced_gradients.h"
 #include "import/run/traced_sharding.h"
 #include "import/source/dtype_names.h"

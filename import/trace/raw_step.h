@@ -95,6 +95,13 @@ constexpr std::size_t most_step_marks = 250'000;
 constexpr std::size_t most_marks = 2'000'000;
 constexpr std::size_t most_traced_steps = 100'000;
 
+// ProfilerStep#N; without them, from one optimizer step to the next. Throws InputError for too
+// many.
+std::vector<StepRange> step_ranges(const ProfilerTrace& trace);
+
+// Describes a trace of so many ranges without a training step.
+std::string what_is_there(const ProfilerTrace& trace, std::size_t ranges);
+
 // Where forward, backward and the optimizer begin and end on the host.
 StepPhases read_phases(const TraceIndex& index, const StepRange& range);
 
@@ -112,6 +119,9 @@ void find_stalls(const TraceIndex& index, RawStep& raw);
 
 // Finds the copies of broadcast buffers, the gradients of no bucket, and the all-reduces of layers.
 void tell_collectives_apart(RawStep& raw);
+
+// Where FSDP2 shards nothing: its hooks are operations, its all-reduces whole gradients'.
+void forget_shards(bool has_device, std::vector<TimedMark>& marks, RawStep& raw);
 
 // One pass over the step's events, by rising begin. The compute stream is done with the step before
 // at `free_ns`; -1: not told.

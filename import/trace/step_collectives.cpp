@@ -191,6 +191,24 @@ void tell_collectives_apart(RawStep& raw) {
     find_collectives_of_layers(raw);
 }
 
+void forget_shards(bool has_device, std::vector<TimedMark>& marks, RawStep& raw) {
+    std::erase_if(marks, [&](const TimedMark& timed) {
+        return !has_device &&
+               (timed.mark.kind == MarkKind::boundary || timed.mark.kind == MarkKind::copy_shards);
+    });
+    for (TimedMark& timed : marks) {
+        if (timed.mark.kind == MarkKind::copy_shards) {
+            timed.mark.kind = MarkKind::operation;
+        }
+        timed.mark.module = no_module;
+    }
+    for (TracedCollective& collective : raw.step.collectives) {
+        collective.module = no_module;
+    }
+    raw.step.shards = {};
+    raw.shard_copies.clear();
+}
+
 void RawStep::set_span(const ProfilerTrace& trace, const TraceEvent& work,
                        TracedCollective& collective) const {
     const Duration begin = from_ns(work.begin_ns - range.begin_ns);

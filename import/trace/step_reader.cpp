@@ -50,7 +50,8 @@ class StepReader {
         step_.shards = hooks_.shards();
         step_.shards.asynchronous = gathers_on_compute_stream_;
         if (!step_.is_fully_sharded()) {
-            forget_shards();
+            forget_shards(trace_.has_device, marks_, raw_);
+            work_ends_ns_.clear();
         }
         find_stalls(index_, raw_);
         for (TimedMark& timed : marks_) {
@@ -178,26 +179,6 @@ class StepReader {
             (call->hook == ShardingHook::copy_out || call->hook == ShardingHook::reduce)) {
             add(event.end_ns, event.begin_ns, {MarkKind::copy_shards, "copies"});
         }
-    }
-
-    // FSDP2 shards nothing: its hooks are operations, its all-reduces whole gradients'.
-    void forget_shards() {
-        std::erase_if(marks_, [&](const TimedMark& timed) {
-            return !trace_.has_device && (timed.mark.kind == MarkKind::boundary ||
-                                          timed.mark.kind == MarkKind::copy_shards);
-        });
-        for (TimedMark& timed : marks_) {
-            if (timed.mark.kind == MarkKind::copy_shards) {
-                timed.mark.kind = MarkKind::operation;
-            }
-            timed.mark.module = no_module;
-        }
-        for (TracedCollective& collective : step_.collectives) {
-            collective.module = no_module;
-        }
-        step_.shards = {};
-        raw_.shard_copies.clear();
-        work_ends_ns_.clear();
     }
 
     void visit_node(const TraceEvent& event) {

@@ -16,6 +16,7 @@ FORMAT = 1
 # Relative errors of the replayed step: above the first it is reported, above the second advice is withheld. Imported
 # traces have the same limits.
 NOTICEABLE, POOR = 0.02, 0.1
+RECOMPUTED = {"every block": "full", "every second one": {"every": 2}}  # activation_checkpointing of a scenario
 
 
 def advise(model, folder="bucketwise_advice", *, steps=25, warmup=5, link=True, program=None, options=()):
@@ -112,13 +113,15 @@ class Advice:
                     for name, setting in prediction.get("settings", {}).items()}
         result = {"format": FORMAT, "best": prediction["best"], "current": ours, "verdict": prediction.get("verdict"),
                   "settings": settings, "exposed_ms": ours["exposed_communication_ms"]}
+        is_withheld = (result["verdict"] or {}).get("advice") == "withheld"
+        result["recomputed"] = {} if is_withheld else self._recomputed(program)
         if self._timing is not None:
             result["added_ms"] = round(1e3 * self._timing.added_s, 3)
         if measured is not None:
             step_ms, between_ms = measured
             result.update(measured_step_ms=round(step_ms, 4), between_steps_ms=round(between_ms, 4),
                           replayed_step_ms=ours["step_ms"], replay_error=ours["step_ms"] / step_ms - 1)
-        for line in [*notes, *replay_lines(result), *text.splitlines()]:
+        for line in [*notes, *replay_lines(result), *text.splitlines(), *recomputed_lines(result)]:
             print(line, file=sys.stderr, flush=True)
         say(f"scenario, link, prediction and advice are in {self.folder}")
         return result
@@ -131,6 +134,22 @@ class Advice:
         text = run_program(program, "predict", self._file("scenario.json"), *link_options(self.link), "--json",
                            self._file("prediction.json"), *self.options)
         return text, self._read("prediction.json")
+
+    def _recomputed(self, program):
+        """Returns the best step where backward computes blocks again, by RECOMPUTED; nothing for a model without repeated
+        blocks, or one that computes some again."""
+        workload, found = self._read("scenario.json")["workload"], {}
+        if any(part.get("recomputed") for part in workload.get("backward_operations", workload["gradients"])):
+            return found
+        for blocks, value in RECOMPUTED.items():
+            changed = "/workload/activation_checkpointing=" + json.dumps(value)
+            try:
+                text = run_program(program, "predict", self._file("scenario.json"), *link_options(self.link), *self.options,
+                                   "--set", changed, "--json", "-")
+            except RuntimeError:
+                return {}
+            found[blocks] = {"activation_checkpointing": value, "step_ms": json.loads(text)["best"]["step_ms"]}
+        return found
 
     def _state_replay(self, replayed_ms, measured_ms):
         scenario = self._read("scenario.json")
@@ -175,6 +194,14 @@ def replay_lines(result):
         f"bucketwise: your step took {result['measured_step_ms']:.4g} ms and {result['between_steps_ms']:.3g} ms between "
         f"steps; replayed it takes {result['replayed_step_ms']:.4g} ms ({100 * result['replay_error']:+.1f} %)"
     ]
+
+
+def recomputed_lines(result):
+    best_ms = result["best"]["step_ms"]
+    told = [f"with {blocks} {one['step_ms']:.4g} ms, {100 * (one['step_ms'] / best_ms - 1):.0f} % more"
+            for blocks, one in result["recomputed"].items()]
+    return ["", "If memory is short: checkpoint_wrapper lets backward compute blocks again. By what forward took, a step takes",
+            f"  {'; '.join(told)}."] if told else []
 
 
 def link_options(link):

@@ -26,13 +26,13 @@ import collections
 import datetime
 import json
 import statistics
-import sys
 import time
 
 import torch
 import torch.distributed as dist
-from torch.utils import _pytree, weak
+from torch.utils import weak
 
+from bucketwise.torch._own_work import OwnWork, tensors
 from bucketwise.torch.watch import DTYPES, Pass, Watch, ms_within, rate_of, say
 
 OVERLAPPED = "collectives ran beside computing, which slowed what was timed by an unknown amount"
@@ -78,64 +78,6 @@ class _Operation:
 
 def _device_us(one):
     return {way: [(o.name, o.device_us()) for o in operations] for way, operations in one.operations.items()}
-
-
-class _OwnWork:
-    """Times FSDP2's own work around its collectives on a CPU, above all copies, until removed like a hook. They go to memory
-    that was freed before, which costs page faults that a copy tried apart does not have."""
-
-    FUNCTIONS = ("foreach_all_gather", "foreach_all_gather_copy_out", "foreach_reduce")
-    COLLECTIVES = ("all_gather_into_tensor", "all_gather_single", "reduce_scatter_tensor", "reduce_scatter_single")
-
-    def __init__(self, capture):
-        self.capture, self.seconds, self.bytes = capture, 0.0, 0
-        self.is_working = self.is_communicating = False
-        group = sys.modules.get("torch.distributed.fsdp._fully_shard._fsdp_param_group")
-        self.replaced = []
-        for module, names, timed in ((group, self.FUNCTIONS, self._working), (dist, self.COLLECTIVES, self._communicating)):
-            for name in names:
-                original = getattr(module, name, None)
-                if original is not None:
-                    self.replaced.append((module, name, original, timed(name, original)))
-                    setattr(module, name, self.replaced[-1][3])
-
-    def _counts(self):
-        return self.capture.current is not None and len(self.capture.passes) >= self.capture.warmup
-
-    def _working(self, _, original):
-        def timed(*arguments, **keywords):
-            self.is_working, begin = self._counts(), time.perf_counter()
-            try:
-                return original(*arguments, **keywords)
-            finally:
-                self.seconds += time.perf_counter() - begin if self.is_working else 0.0
-                self.is_working = False
-
-        return timed
-
-    def _communicating(self, name, original):
-        def timed(*arguments, **keywords):
-            if self.is_communicating or not self.is_working:
-                return original(*arguments, **keywords)
-            self.is_communicating, begin = True, time.perf_counter()
-            try:
-                return original(*arguments, **keywords)
-            finally:
-                self.is_communicating = False
-                self.seconds -= time.perf_counter() - begin
-                sizes = [t.numel() * t.element_size() for t in _tensors((arguments, keywords))]
-                # Into the gathered memory and out of it; into the memory that is reduced.
-                self.bytes += sum(sizes) if "gather" in name else max(sizes)
-
-        return timed
-
-    def rate(self):
-        return rate_of(self.bytes, 1e3 * self.seconds) if self.bytes else None
-
-    def remove(self):
-        for module, name, original, timed in self.replaced:
-            if getattr(module, name) is timed:
-                setattr(module, name, original)
 
 
 class ShardedCapture(Watch):
@@ -197,7 +139,7 @@ class ShardedCapture(Watch):
         wrapped = [m._checkpoint_wrapped_module for m in self.module.modules() if hasattr(m, "_checkpoint_wrapped_module")]
         self._watch_recomputing(dict.fromkeys([*self.shard_modules, *wrapped]))
         if not self.clock.on_device:
-            self.own_work = _OwnWork(self)
+            self.own_work = OwnWork(self)
             self.hooks.append(self.own_work)
         self.watched = set()  # names of parameters with hooks on their gradients
 
@@ -216,7 +158,7 @@ class ShardedCapture(Watch):
         if not self._is_watched():
             return
         caller = self.names[self.called[-1]]
-        given = [t for t in _tensors((arguments, keywords)) if t.requires_grad]
+        given = [t for t in tensors((arguments, keywords)) if t.requires_grad]
         # Where FSDP2 reduces this module's gradients, autograd passes a node of FSDP2.
         node = next((t.grad_fn for t in given if "PostBackward" in type(t.grad_fn).__name__), None)
         if node is not None:
@@ -234,7 +176,7 @@ class ShardedCapture(Watch):
             return
         self._pause()
         # FSDP2's hook on these runs between this one and the one of _leave_module.
-        self.ending = [t for t in _tensors(output) if t.requires_grad]
+        self.ending = [t for t in tensors(output) if t.requires_grad]
         for tensor in self.ending:
             self.outputs.setdefault(tensor, self.names[module])  # of modules with the same output the innermost computes it
             tensor.register_hook(lambda _: self._reach())
@@ -532,10 +474,6 @@ def _kept(group):
 
 def _ahead(state, way):
     return getattr(state, f"_states_to_{way}_prefetch")
-
-
-def _tensors(values):
-    return [value for value in _pytree.tree_leaves(values) if isinstance(value, torch.Tensor)]
 
 
 def _us(times):

@@ -208,6 +208,17 @@ TEST_CASE("a host that launches slowly is told from a slow device", "[diagnosis]
     CHECK(diagnosis.causes.front().kind == TraceCause::slow_launching);
 }
 
+// The first all-reduce of each step lasts longer, as another rank comes later.
+TracedRank waiting(TraceShape shape, double ms) {
+    TracedRank rank = traced(std::move(shape), "a.json");
+    for (TracedStep& step : rank.steps) {
+        TracedCollective& first = step.collectives.front();
+        first.end = *first.end + duration_from_ms(ms);
+        step.length += duration_from_ms(ms);
+    }
+    return rank;
+}
+
 TEST_CASE("the rank that the others wait for is told, and where it is late", "[diagnosis]") {
     TraceShape punctual = sound_shape();
     TraceShape late = sound_shape();
@@ -216,12 +227,7 @@ TEST_CASE("the rank that the others wait for is told, and where it is late", "[d
     late.loads_data = true;
     const double costs = step_ms(late) - step_ms(punctual);
     // Both ranks' all-reduces end together, and the first one of the punctual rank waits.
-    std::vector<TracedRank> ranks{traced(punctual, "a.json"), traced(late, "b.json")};
-    for (TracedStep& step : ranks.front().steps) {
-        TracedCollective& first = step.collectives.front();
-        first.end = *first.end + duration_from_us(1e3 * costs);
-        step.length += duration_from_us(1e3 * costs);
-    }
+    const std::vector<TracedRank> ranks{waiting(punctual, costs), traced(late, "b.json")};
     const Diagnosis diagnosis = diagnose(ranks, {}, {}).diagnosis;
     CAPTURE(text_of(diagnosis));
     REQUIRE_FALSE(diagnosis.causes.empty());
@@ -229,6 +235,27 @@ TEST_CASE("the rank that the others wait for is told, and where it is late", "[d
     CHECK(diagnosis.causes.front().text == "rank 1 is late, and the others wait for it");
     CHECK(contains(diagnosis.causes.front().evidence, "before data loading"));
     CHECK(costs_ms(diagnosis, TraceCause::late_rank) == Approx(costs).epsilon(0.1));
+}
+
+TEST_CASE("a host that does nothing costs no more than the rank that is then the slowest leaves",
+          "[diagnosis]") {
+    TraceShape idle = sound_shape();
+    idle.rank = 1;
+    idle.idle_us = 12'000;
+    TraceShape idle_too = idle;
+    idle_too.rank = 0;
+    TraceShape working = sound_shape();  // nearly as long by computing alone
+    working.rank = 0;
+    working.kernel_us = 1100;
+    const double left = step_ms(idle) - step_ms(working);
+    REQUIRE(left > 1);
+    REQUIRE(left < 4);
+    const auto late_host_ms = [&](const TraceShape& other) {
+        const std::vector<TracedRank> ranks{waiting(other, left), traced(idle, "b.json")};
+        return costs_ms(diagnose(ranks, {}, as_sound()).diagnosis, TraceCause::late_host);
+    };
+    CHECK(late_host_ms(idle_too) == Approx(step_ms(idle) - step_ms(sound_shape())).epsilon(0.1));
+    CHECK(late_host_ms(working) <= 1.1 * left);
 }
 
 // tests/pytorch/plant_causes.py: steps with rank 1 late took 539.2 ms, and steps without 394.8 ms.
