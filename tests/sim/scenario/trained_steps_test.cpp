@@ -100,7 +100,8 @@ TEST_CASE("a measured step takes another activation checkpointing, if blocks are
         const std::string key = "/workload/activation_checkpointing: expected ";
         CHECK_THAT(refused(with("operators")),
                    Catch::Contains(key + "whole blocks") && Catch::Contains("capture a step"));
-        CHECK_THAT(refused(with("most")), Catch::Contains(key + "a kind (none, full) or an object"));
+        CHECK_THAT(refused(with("most")),
+                   Catch::Contains(key + "a kind (none, full) or an object"));
         Json nameless = with("full");
         const std::string text = nameless.dump();
         nameless = Json::parse(std::regex_replace(text, std::regex("layers\\.([01])"), "layer$1"));
