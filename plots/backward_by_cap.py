@@ -4,12 +4,18 @@
 usage: backward_by_cap.py COMPARISON.json PICTURE
 
 Reads COMPARISON.json and writes PICTURE.svg and PICTURE.png. Lines are predicted, dots are measured medians with their
-95 % intervals; left with copied buckets, right with views. Needs matplotlib.
+95 % intervals: a panel for copied buckets and one for views, or one for each kind of activation checkpointing. Needs
+matplotlib.
 """
 
 import plot  # palette, style and how a picture is saved
 
 import matplotlib.pyplot as plt
+
+
+def title_of(case):
+    kind = case.get("kind", "none")
+    return "gradient_as_bucket_view" if case["views"] else "copied buckets" if kind == "none" else f"checkpointing: {kind}"
 
 
 def draw_case(axes, case, colour):
@@ -22,13 +28,13 @@ def draw_case(axes, case, colour):
     axes.errorbar(caps, medians, yerr=interval, color="black", linestyle="none", marker="o", markersize=4,
                   elinewidth=0.8, label="measured")
     plot.cap_axis(axes, caps)
-    axes.set_title(
-        f"{'gradient_as_bucket_view' if case['views'] else 'copied buckets'}, MAPE {100 * case['mape']:.1f} %")
+    axes.set_title(f"{title_of(case)}, MAPE {100 * case['mape']:.1f} %")
 
 
 def draw(comparison):
-    figure, panels = plt.subplots(1, 2, sharey=True, figsize=(9.2, 3.8))
-    for axes, case, colour in zip(panels, comparison["cases"], (plot.BLUE, plot.VERMILION)):
+    cases = comparison["cases"]
+    figure, panels = plt.subplots(1, len(cases), sharey=True, figsize=(4.6 * len(cases), 3.8))
+    for axes, case, colour in zip(panels, cases, (plot.BLUE, plot.VERMILION, plot.GREEN, plot.PURPLE)):
         draw_case(axes, case, colour)
         axes.legend()
     panels[0].set_ylabel("backward, ms")

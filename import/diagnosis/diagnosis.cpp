@@ -169,7 +169,7 @@ Diagnosed diagnose(const std::vector<TracedRank>& ranks, const TraceImportReques
     }
     diagnosis.expected = sound_length ? *sound_length : steps.length(mended);
     set_range(replayed, traced.imported.run->alike(), diagnosis);
-    result.mended = steps.step(mended);
+    result.mended = steps.slowest(mended);
     result.scenario = traced.scenario;
     result.traced = traced_process(traced.imported);
     return result;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "import/replay/changed_step.h"
 #include "import/replay/step_document.h"
@@ -94,34 +95,36 @@ void take_times(const std::vector<TimedOperation>& sound_ones,
     }
 }
 
-// The rank that is punctual by as much as half of them.
-std::optional<std::size_t> punctual_rank(const TracedRun& run) {
-    if (run.ranks.size() < 2) {
-        return std::nullopt;
-    }
-    const auto waited = [&](std::size_t rank) { return time_in_collectives(run.steps[rank]); };
+// The median of the steps.
+Duration idle_time(const Steps& steps) {
+    return median_of(steps, [](const TracedStep* step) {
+        Duration idle{0};
+        for (const HostGap& gap : step->gaps) {
+            idle += gap.counted;
+        }
+        return idle;
+    });
+}
+
+// The ranks by a time of their steps, the least first.
+std::vector<std::size_t> ranks_by(const TracedRun& run, Duration (*time_of)(const Steps&)) {
     std::vector<std::size_t> order(run.ranks.size());
     std::iota(order.begin(), order.end(), std::size_t{0});
-    std::ranges::stable_sort(order, {}, waited);
-    return order[order.size() / 2];
+    std::ranges::stable_sort(order, {}, [&](std::size_t rank) { return time_of(run.steps[rank]); });
+    return order;
+}
+
+// The rank that is punctual by as much as half of them.
+std::optional<std::size_t> punctual_rank(const TracedRun& run) {
+    return run.ranks.size() < 2
+               ? std::nullopt
+               : std::optional(ranks_by(run, time_in_collectives)[run.ranks.size() / 2]);
 }
 
 // Those that wait and idle least first.
 std::vector<std::size_t> ranks_by_work(const TracedRun& run) {
-    const auto free = [&](std::size_t rank) {
-        return time_in_collectives(run.steps[rank]) +
-               median_of(run.steps[rank], [](const TracedStep* step) {
-                   Duration idle{0};
-                   for (const HostGap& gap : step->gaps) {
-                       idle += gap.counted;
-                   }
-                   return idle;
-               });
-    };
-    std::vector<std::size_t> order(run.ranks.size());
-    std::iota(order.begin(), order.end(), std::size_t{0});
-    std::ranges::stable_sort(order, {}, free);
-    return order;
+    return ranks_by(
+        run, [](const Steps& steps) { return time_in_collectives(steps) + idle_time(steps); });
 }
 
 }  // namespace
@@ -164,20 +167,19 @@ const MendedSteps::Run& MendedSteps::run(const Mended& mended, std::optional<std
         rank = punctual_;
     }
     const bool busy = mended.contains(TraceCause::late_host);
-    const auto [found, is_new] = runs_.try_emplace({rank, busy});
-    if (is_new) {
-        TraceImportRequest request = request_;
-        request.primary = rank;
-        request.without_idle = busy;
-        Run& run = found->second;
-        run.imported = import_trace(ranks_, std::move(request));
-        run.scenario = connect(run.imported, std::nullopt, {});
-        run.input = simulated(run.scenario).input;
-        if (rank || busy) {
-            run.imported.run.reset();  // as large as the traces
-        }
+    if (const auto found = runs_.find({rank, busy}); found != runs_.end()) {
+        return found->second;
     }
-    return found->second;
+    TraceImportRequest request = request_;
+    request.primary = rank;
+    request.without_idle = busy;
+    Run run{.imported = import_trace(ranks_, std::move(request)), .scenario = {}, .input = {}};
+    run.scenario = connect(run.imported, std::nullopt, {});
+    run.input = simulated(run.scenario).input;
+    if (rank || busy) {
+        run.imported.run.reset();  // as large as the traces
+    }
+    return runs_.emplace(std::pair(rank, busy), std::move(run)).first->second;
 }
 
 const Steps& MendedSteps::steps_of(const Mended& mended) {
@@ -348,18 +350,29 @@ SimulatedStep MendedSteps::step(const Mended& mended, std::optional<std::size_t>
     return step;
 }
 
-Duration MendedSteps::length(const Mended& mended) {
-    Duration longest = length_of(step(mended));
-    if (mended.contains(TraceCause::late_host) && !mended.contains(TraceCause::late_rank)) {
-        for (const std::size_t rank : others_) {
-            try {
-                longest = std::max(longest, length_of(step(mended, rank)));
-            } catch (const InputError&) {
-                continue;  // its trace makes no scenario
-            }
-        }
+SimulatedStep MendedSteps::slowest(const Mended& mended) {
+    SimulatedStep found = step(mended);
+    if (!mended.contains(TraceCause::late_host) || mended.contains(TraceCause::late_rank)) {
+        return found;
     }
-    return longest;
+    Duration longest = length_of(found);
+    std::erase_if(others_, [&](std::size_t rank) {
+        try {
+            SimulatedStep other = step(mended, rank);
+            if (const Duration length = length_of(other); length > longest) {
+                longest = length;
+                found = std::move(other);
+            }
+            return false;
+        } catch (const InputError&) {
+            return true;  // its trace makes no scenario
+        }
+    });
+    return found;
+}
+
+Duration MendedSteps::length(const Mended& mended) {
+    return length_of(slowest(mended));
 }
 
 std::optional<Duration> MendedSteps::sound_length() const {

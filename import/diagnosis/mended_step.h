@@ -58,6 +58,7 @@ class MendedSteps {
 
     SimulatedStep step(const Mended& mended, std::optional<std::size_t> rank = std::nullopt);
     // The slowest rank's, where idle times were what made another one the slowest.
+    SimulatedStep slowest(const Mended& mended);
     Duration length(const Mended& mended);
     // The expected scenario's step; none: there is no such scenario.
     [[nodiscard]] std::optional<Duration> sound_length() const;

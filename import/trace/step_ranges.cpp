@@ -40,25 +40,6 @@ void make_contiguous(std::vector<StepRange>& ranges) {
     }
 }
 
-}  // namespace
-
-std::vector<StepRange> step_ranges(const ProfilerTrace& trace) {
-    std::vector<StepRange> ranges = ranges_of(trace, TraceEventKind::step);
-    if (ranges.empty()) {
-        // From the end of one optimizer step to that of the next.
-        const std::vector<StepRange> optimizers = ranges_of(trace, TraceEventKind::optimizer);
-        for (std::size_t i = 0; i + 1 < optimizers.size(); ++i) {
-            ranges.push_back({fmt::format("step {}", i + 1), optimizers[i].end_ns,
-                              optimizers[i + 1].end_ns,
-                              optimizers[i + 1].end_ns - optimizers[i].end_ns});
-        }
-    }
-    make_contiguous(ranges);
-    return ranges;
-}
-
-namespace {
-
 // Says what hides AccumulateGrad; empty: nothing known.
 std::string_view what_hides_gradients(const ProfilerTrace& trace) {
     std::string_view found;
@@ -92,6 +73,21 @@ bool trains(const ProfilerTrace& trace) {
 }
 
 }  // namespace
+
+std::vector<StepRange> step_ranges(const ProfilerTrace& trace) {
+    std::vector<StepRange> ranges = ranges_of(trace, TraceEventKind::step);
+    if (ranges.empty()) {
+        // From the end of one optimizer step to that of the next.
+        const std::vector<StepRange> optimizers = ranges_of(trace, TraceEventKind::optimizer);
+        for (std::size_t i = 0; i + 1 < optimizers.size(); ++i) {
+            ranges.push_back({fmt::format("step {}", i + 1), optimizers[i].end_ns,
+                              optimizers[i + 1].end_ns,
+                              optimizers[i + 1].end_ns - optimizers[i].end_ns});
+        }
+    }
+    make_contiguous(ranges);
+    return ranges;
+}
 
 std::string what_is_there(const ProfilerTrace& trace, std::size_t ranges) {
     if (trace.events.empty()) {

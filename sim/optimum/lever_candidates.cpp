@@ -1,5 +1,6 @@
 #include "sim/optimum/lever_candidates.h"
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <utility>
@@ -8,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "sim/predict/strategy_comparison.h"
+#include "sim/scenario/measured_workload.h"
 
 namespace bucketwise {
 namespace {
@@ -144,14 +146,11 @@ LeverCandidate with_less_recomputed(const Recompute& recompute) {
 LeverCandidate with_nothing_recomputed() {
     return {{LeverKind::activation_checkpointing, "none"}, [](Scenario& s) {
                 auto& measured = std::get<GradientWorkload>(s.workload);
-                if (measured.operations) {
-                    return take_out_recomputed(measured.operations->backward) > Duration{0};
-                }
-                Workload listed = workload_from_readiness(measured.gradients, measured.forward,
-                                                          measured.backward);
-                const bool has = take_out_recomputed(listed.backward) > Duration{0};
+                const bool has =
+                    std::ranges::any_of(measured_workload(measured).backward,
+                                        [](const auto& one) { return one.recomputed > 0; });
                 if (has) {
-                    measured.backward = set_readiness(listed, measured.gradients);
+                    set_recompute(std::nullopt, measured);
                 }
                 return has;
             }};

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "sim/scenario/measured_workload.h"
 #include "sim/scenario/recompute_input.h"
 #include "sim/workload/device_input.h"
 #include "sim/workload/modules.h"
@@ -332,21 +333,6 @@ void refuse_streams_and_waits(const JsonObject& object) {
             }
         }
     }
-}
-
-void set_recompute(const std::optional<Recompute>& recompute, GradientWorkload& workload) {
-    Workload measured =
-        workload_from_readiness(workload.gradients, workload.forward, workload.backward);
-    if (workload.operations) {
-        measured.forward = workload.operations->forward;
-        measured.backward = workload.operations->backward;
-        measured.readiness = workload.operations->readiness;
-    } else {
-        workload.operations.emplace();
-        workload.operations->forward = measured.forward;
-        workload.operations->readiness = measured.readiness;
-    }
-    workload.operations->backward = backward_with(recompute, measured);
 }
 
 // The key takes the place of what was measured.

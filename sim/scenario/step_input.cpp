@@ -13,6 +13,7 @@
 #include "sim/link/link_topology.h"
 #include "sim/link/overlap_prior.h"
 #include "sim/program/framework.h"
+#include "sim/scenario/measured_workload.h"
 #include "sim/scenario/memory_need.h"
 #include "sim/scenario/scenario.h"
 #include "sim/scenario/workload_input.h"
@@ -190,13 +191,8 @@ double computing_seconds(const Workload& workload) {
 }
 
 Workload timed_workload(const GradientWorkload& workload, const Scenario& /*scenario*/) {
-    Workload result =
-        workload_from_readiness(workload.gradients, workload.forward, workload.backward);
+    Workload result = measured_workload(workload);
     if (workload.operations) {
-        result.forward = workload.operations->forward;
-        result.backward = workload.operations->backward;
-        result.readiness = workload.operations->readiness;
-        result.side_streams = workload.operations->side_streams;
         result.mix = backward_mix(result.backward, [](const TimedOperation& operation) {
             return names_matrix_product(operation.name);
         });

@@ -34,6 +34,10 @@ MeasuredBlock* find_block(Blocks& blocks, const std::optional<std::string>& name
     return found == blocks.end() ? nullptr : &found->second;
 }
 
+MeasuredBlock* block_of_operation(Blocks& blocks, const TimedOperation& operation) {
+    return find_block(blocks, block_of(module_of_operation(operation.name) + "."));
+}
+
 // Without shapes none is a matrix.
 std::int64_t matrix_numel(const Gradient& gradient) {
     return gradient.rows > 0 && gradient.rows < gradient.numel ? gradient.numel : 0;
@@ -62,8 +66,7 @@ void find_backward(const Workload& measured, const std::vector<TimedOperation>& 
                                     ? &measured.gradients[static_cast<std::size_t>(*next)]
                                     : nullptr;
         next += backward[i].ready_count;
-        MeasuredBlock* block =
-            find_block(blocks, block_of(module_of_operation(backward[i].name) + "."));
+        MeasuredBlock* block = block_of_operation(blocks, backward[i]);
         if (block == nullptr && first != nullptr) {
             block = find_block(blocks, block_of(first->name));
         }
@@ -105,8 +108,7 @@ Blocks blocks_by_name(const Workload& measured, const std::vector<TimedOperation
     }
     bool is_named = false;
     for (const TimedOperation& operation : measured.forward) {
-        MeasuredBlock* block =
-            find_block(blocks, block_of(module_of_operation(operation.name) + "."));
+        MeasuredBlock* block = block_of_operation(blocks, operation);
         if (block != nullptr && !operation.order.is_beside()) {
             block->forward.push_back(operation);
             is_named = true;

@@ -349,11 +349,20 @@ Workload workload_from_readiness(const std::vector<GradientReadiness>& gradients
 
 Duration set_readiness(const Workload& workload, std::vector<GradientReadiness>& gradients) {
     Duration now{0};
+    Duration before{0};
+    Duration again{0};
     auto next = workload.readiness.begin();
     for (const TimedOperation& operation : workload.backward) {
         now += operation.device;
+        again += scaled(operation.device, operation.recomputed);
         for (std::int32_t k = 0; k < operation.ready_count; ++k) {
-            gradients[static_cast<std::size_t>(*next++)].ready = now;
+            GradientReadiness& entry = gradients[static_cast<std::size_t>(*next++)];
+            entry.ready = now;
+            entry.recomputed = now > before ? static_cast<double>(again.count()) /
+                                                  static_cast<double>((now - before).count())
+                                            : 0;
+            before = now;
+            again = Duration{0};
         }
     }
     return now;

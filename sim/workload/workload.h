@@ -147,8 +147,8 @@ struct GradientReadiness {
 Workload workload_from_readiness(const std::vector<GradientReadiness>& gradients, Duration forward,
                                  Duration backward);
 
-// The moments at which the workload's operations make its gradients ready. Returns when backward
-// ends.
+// The moments at which the workload's operations make its gradients ready, and what computes
+// forward again before each. Returns when backward ends.
 Duration set_readiness(const Workload& workload, std::vector<GradientReadiness>& gradients);
 
 // The workload's backward with another activation checkpointing: without what was measured to

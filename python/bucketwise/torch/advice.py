@@ -104,6 +104,7 @@ class Advice:
     def _judged(self, measured):
         program = self.program or installed_program()
         notes = self._make_scenario(program)
+        recomputed = self._recomputed(program)  # before the prediction, whose files options may name
         text, prediction = self._predict(program)
         ours = prediction.get("configured") or prediction["default"]
         if measured is not None and abs(ours["step_ms"] / measured[0] - 1) > NOTICEABLE:
@@ -114,7 +115,7 @@ class Advice:
         result = {"format": FORMAT, "best": prediction["best"], "current": ours, "verdict": prediction.get("verdict"),
                   "settings": settings, "exposed_ms": ours["exposed_communication_ms"]}
         is_withheld = (result["verdict"] or {}).get("advice") == "withheld"
-        result["recomputed"] = {} if is_withheld else self._recomputed(program)
+        result["recomputed"] = {} if is_withheld else recomputed
         if self._timing is not None:
             result["added_ms"] = round(1e3 * self._timing.added_s, 3)
         if measured is not None:
@@ -200,7 +201,7 @@ def recomputed_lines(result):
     best_ms = result["best"]["step_ms"]
     told = [f"with {blocks} {one['step_ms']:.4g} ms, {100 * (one['step_ms'] / best_ms - 1):.0f} % more"
             for blocks, one in result["recomputed"].items()]
-    return ["", "If memory is short: checkpoint_wrapper lets backward compute blocks again. By what forward took, a step takes",
+    return ["", "If memory is short: checkpoint_wrapper lets backward compute blocks again. By what forward took, a step takes about",
             f"  {'; '.join(told)}."] if told else []
 
 

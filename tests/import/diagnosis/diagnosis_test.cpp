@@ -256,6 +256,18 @@ TEST_CASE("a host that does nothing costs no more than the rank that is then the
     };
     CHECK(late_host_ms(idle_too) == Approx(step_ms(idle) - step_ms(sound_shape())).epsilon(0.1));
     CHECK(late_host_ms(working) <= 1.1 * left);
+
+    // A rank whose steps are not alike tells nothing, whenever it is asked.
+    TracedRank odd = waiting(working, left);
+    odd.rank = 2;
+    odd.file = "c.json";
+    TracedCollective& one = odd.steps[1].collectives.front();
+    one.elements += 1;
+    one.bytes += Bytes{4};
+    const Diagnosis diagnosis =
+        diagnose({waiting(idle_too, left), traced(idle, "b.json"), odd}, {}, as_sound()).diagnosis;
+    CHECK(costs_ms(diagnosis, TraceCause::late_host) ==
+          Approx(step_ms(idle) - step_ms(sound_shape())).epsilon(0.1));
 }
 
 // tests/pytorch/plant_causes.py: steps with rank 1 late took 539.2 ms, and steps without 394.8 ms.
