@@ -15,7 +15,8 @@
 
 namespace bucketwise {
 
-// The first in this order is preferred where two explain as much.
+// The first in this order is preferred where two explain as much: settings, then what times tell,
+// at last against what is expected.
 enum class TraceCause : std::uint8_t {
     unused_parameters,  // DDP looks for them in every step
     small_buckets,      // or groups: more collectives than need be

@@ -43,16 +43,35 @@ Duration noticeable_cost(const StepSummary& traced, Duration spread,
     return std::max(scaled(std::min(traced.step, sound.value_or(traced.step)), least), spread);
 }
 
-// Mends the causes one after another, each time the one that saves most.
+// The time of a step beyond what is expected; not known without an expected step.
+struct Excess {
+    Duration left = Duration::max();  // of its causes
+    // Whether it may as well be an error of presets' times.
+    bool may_be_priors = false;
+};
+
+// Told by times, of ranks and hosts that wait or against what is expected; not by a setting.
+bool is_told_by_times(TraceCause cause) {
+    return cause >= TraceCause::late_rank;
+}
+
+bool is_told_by_expected_times(TraceCause cause) {
+    return cause >= TraceCause::slow_link;
+}
+
+// Mends the causes one after another, each time the one that saves most. A cause told by times
+// costs no more than the step took beyond what is expected, less the causes before it.
 std::vector<DiagnosedCause> causes_of(MendedSteps& steps, bool same_buckets, Duration noticeable,
-                                      Mended& mended) {
+                                      Excess excess, Mended& mended) {
     // The first in TraceCause's order is taken where several explain about as much.
     constexpr double as_much = 0.85;
     std::vector<TraceCause> left;
     for (std::size_t i = 0; i < names_of<TraceCause>.size(); ++i) {
         const auto cause = static_cast<TraceCause>(i);
         // Other buckets than the traced ones say nothing about their size.
-        if (steps.may_be(cause) && (same_buckets || cause != TraceCause::small_buckets)) {
+        const bool is_prior = excess.may_be_priors && is_told_by_expected_times(cause);
+        if (steps.may_be(cause) && !is_prior &&
+            (same_buckets || cause != TraceCause::small_buckets)) {
             left.push_back(cause);
         }
     }
@@ -74,12 +93,17 @@ std::vector<DiagnosedCause> causes_of(MendedSteps& steps, bool same_buckets, Dur
             ++chosen;
         }
         const TraceCause kind = left[chosen];
-        const Duration costs = std::min(step - lengths[chosen], steps.most_costs(kind));
+        left.erase(left.begin() + static_cast<std::ptrdiff_t>(chosen));
+        Duration costs = std::min(step - lengths[chosen], steps.most_costs(kind));
+        costs = is_told_by_times(kind) ? std::min(costs, excess.left) : costs;
+        if (costs < noticeable) {
+            continue;
+        }
         causes.push_back({.kind = kind, .costs = costs, .without = step - costs});
         describe(steps, mended, causes.back());
         mended.insert(kind);
         step = lengths[chosen];
-        left.erase(left.begin() + static_cast<std::ptrdiff_t>(chosen));
+        excess.left -= costs;
     }
     return causes;
 }
@@ -117,13 +141,18 @@ void add_what_is_left(const Replay& replayed, const TraceImport& imported, Durat
                   std::move(cause));
 }
 
-// Adds up the errors of the replay and of the steps: nothing tells their signs.
-void set_range(const Replay& replayed, const Steps& steps, Diagnosis& diagnosis) {
+// Adds up the errors of the replay, of the steps and of presets: nothing tells their signs.
+void set_range(const Replay& replayed, const Steps& steps, const std::optional<StepRange>& presets,
+               Diagnosis& diagnosis) {
     constexpr double least = 0.01;
     const StepSummary& traced = replayed.traced;
     const double error = std::hypot(least, share(uncertain(steps), traced.step), replayed.error());
-    diagnosis.least = scaled(diagnosis.expected, std::max(1 - error, 0.0));
-    diagnosis.most = scaled(diagnosis.expected, 1 + error);
+    const Duration expected = diagnosis.expected;
+    const auto with = [&](Duration end) {
+        return scaled(expected, std::hypot(error, presets ? share(end - expected, expected) : 0));
+    };
+    diagnosis.least = std::max(expected - with(presets ? presets->low : expected), Duration{0});
+    diagnosis.most = expected + with(presets ? presets->high : expected);
 }
 
 }  // namespace
@@ -154,6 +183,10 @@ Diagnosed diagnose(const std::vector<TracedRank>& ranks, const TraceImportReques
     const std::optional<Duration> sound_length = steps.sound_length();
     diagnosis.noticeable =
         noticeable_cost(replayed.traced, uncertain(traced.imported.run->alike()), sound_length);
+    const auto expect = [&](Duration length) {
+        diagnosis.expected = length;
+        set_range(replayed, traced.imported.run->alike(), steps.sound_range(), diagnosis);
+    };
     Mended mended;
     const auto poor = replay_caveat(replayed.step, replayed.traced.step, "the trace");
     add_what_is_left(replayed, traced.imported, diagnosis.noticeable, diagnosis.causes);
@@ -161,14 +194,27 @@ Diagnosed diagnose(const std::vector<TracedRank>& ranks, const TraceImportReques
     if (poor && poor->withholds && diagnosis.causes.empty()) {
         diagnosis.withheld = poor->text;
     } else {
-        std::vector<DiagnosedCause> causes = causes_of(
-            steps, replayed.same_buckets || traced.imported.sharding, diagnosis.noticeable, mended);
+        Excess excess;
+        if (sound_length) {
+            expect(*sound_length);
+            excess = {diagnosis.traced - diagnosis.least,
+                      steps.sound_range() && diagnosis.traced <= diagnosis.most};
+        }
+        for (DiagnosedCause& cause : diagnosis.causes) {
+            cause.costs = std::min(cause.costs, excess.left);
+            excess.left -= cause.costs;
+        }
+        std::erase_if(diagnosis.causes, [&](const DiagnosedCause& cause) {
+            return cause.costs < diagnosis.noticeable;
+        });
+        std::vector<DiagnosedCause> causes =
+            causes_of(steps, replayed.same_buckets || traced.imported.sharding,
+                      diagnosis.noticeable, excess, mended);
         causes.insert(causes.end(), diagnosis.causes.begin(), diagnosis.causes.end());
         std::ranges::stable_sort(causes, std::ranges::greater{}, &DiagnosedCause::costs);
         diagnosis.causes = std::move(causes);
     }
-    diagnosis.expected = sound_length ? *sound_length : steps.length(mended);
-    set_range(replayed, traced.imported.run->alike(), diagnosis);
+    expect(sound_length ? *sound_length : steps.length(mended));
     result.mended = steps.slowest(mended);
     result.scenario = traced.scenario;
     result.traced = traced_process(traced.imported);

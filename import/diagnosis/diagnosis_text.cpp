@@ -56,10 +56,13 @@ std::string last_lines(const Diagnosis& diagnosis) {
     }
     const Duration left = diagnosis.unexplained();
     const Duration size{std::abs(left.count())};
+    // The step may have been expected to take as little as the range leaves.
+    const Duration beyond = left.count() < 0 ? size - (diagnosis.expected - diagnosis.least) : size;
     const std::string rest =
-        size < diagnosis.noticeable ? "Nothing else is noticeable"
-        : left.count() > 0
-            ? fmt::format("{} are not explained", ms_text(left))
+        beyond < diagnosis.noticeable ? "Nothing else is noticeable"
+        : left.count() > 0            ? fmt::format("{} are not explained", ms_text(left))
+        : diagnosis.causes.empty()
+            ? fmt::format("It took {} less than expected", ms_text(size))
             : fmt::format("The causes explain {} more than there are", ms_text(size));
     return fmt::format("{}; what costs less than {} is not named. The step is bound by {}.", rest,
                        ms_text(diagnosis.noticeable), diagnosis.binds);

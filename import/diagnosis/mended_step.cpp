@@ -29,6 +29,25 @@ Duration length_of(const SimulatedStep& step) {
     return Evaluator(step.input, step.sync).step(step.sync.bucket_cap);
 }
 
+// Sizes of its buckets, or groups.
+std::vector<Bytes> sizes_of(const SimulatedStep& step) {
+    if (step.sharding) {
+        return transformed(make_shard_plan({step.input, *step.sharding}).groups,
+                           [](const ShardGroup& group) { return group.gathered(); });
+    }
+    return transformed(Evaluator(step.input, step.sync).plan(step.sync.bucket_cap).buckets,
+                       &Bucket::size);
+}
+
+// Whether the link was measured up to sizes that tell about the step's largest collective.
+bool reaches(const SimulatedStep& step) {
+    constexpr std::int64_t most_times = 4;
+    const std::optional<Bytes> measured = step.input.link.provenance.largest_message;
+    const std::vector<Bytes> sizes = sizes_of(step);
+    return measured && !sizes.empty() &&
+           std::ranges::max(sizes).count <= most_times * measured->count;
+}
+
 // Work of other streams, or a wait for it.
 bool is_others(const TimedOperation& operation) {
     return operation.order.is_beside() || operation.name.ends_with(stall_name);
@@ -142,10 +161,7 @@ Duration recomputed_in(const StepInput& input) {
 }
 
 std::size_t collectives_of(const SimulatedStep& step) {
-    if (step.sharding) {
-        return make_shard_plan({step.input, *step.sharding}).groups.size();
-    }
-    return Evaluator(step.input, step.sync).plan(step.sync.bucket_cap).buckets.size();
+    return sizes_of(step).size();
 }
 
 MendedSteps::MendedSteps(const std::vector<TracedRank>& ranks, const TraceImportRequest& request,
@@ -153,6 +169,10 @@ MendedSteps::MendedSteps(const std::vector<TracedRank>& ranks, const TraceImport
     : ranks_(ranks), request_(request), reference_(sound) {
     if (sound.expected) {
         sound_ = simulated(*sound.expected);
+        sound_range_ = step_range(*sound.expected, sound_->input, length_of(*sound_),
+                                  [](const Scenario& there, const StepInput& input) {
+                                      return length_of({input, there.sync, there.sharding});
+                                  });
     }
     const TracedRun& traced = *run({}).imported.run;
     punctual_ = punctual_rank(traced);
@@ -335,11 +355,15 @@ SimulatedStep MendedSteps::step(const Mended& mended, std::optional<std::size_t>
     if (is_mended(TraceCause::slow_link)) {
         step.input.link = sound_link();
     } else if (is_mended(TraceCause::small_buckets) && sound_) {
-        // The trace does not tell what larger messages take. A link that is a little slower at the
-        // traced sizes is as uncertain there as the expected one.
+        // Neither link was measured at both sizes: the faster one is taken. A sound one that is a
+        // little faster at the traced sizes is as uncertain there as the traced one.
         constexpr double as_fast = 1.15;
         const double slower = slower_than(sound_->input.link, of);
-        step.input.link = slowed(sound_->input.link, slower > as_fast ? slower : 1.0);
+        SimulatedStep other = step;
+        other.input.link = slowed(sound_->input.link, slower > as_fast ? slower : 1.0);
+        if (!reaches(step) || length_of(other) < length_of(step)) {
+            step = std::move(other);
+        }
     }
     if (is_mended(TraceCause::slow_computing)) {
         mend_computing(mended, rank, &TimedOperation::device, step.input);

@@ -10,6 +10,7 @@
 
 #include "import/diagnosis/cause.h"
 #include "import/replay/trace_import.h"
+#include "sim/predict/preset_ends.h"
 #include "sim/program/program.h"
 #include "sim/sharding/sharding.h"
 
@@ -62,6 +63,8 @@ class MendedSteps {
     Duration length(const Mended& mended);
     // The expected scenario's step; none: there is no such scenario.
     [[nodiscard]] std::optional<Duration> sound_length() const;
+    // Where the presets of that scenario leave its step; none: it has no presets.
+    [[nodiscard]] const std::optional<StepRange>& sound_range() const { return sound_range_; }
 
   private:
     // DDP's defaults where no scenario says otherwise.
@@ -74,6 +77,7 @@ class MendedSteps {
     const TraceImportRequest& request_;
     const Sound& reference_;
     std::optional<SimulatedStep> sound_;
+    std::optional<StepRange> sound_range_;
     std::optional<std::size_t> punctual_;
     std::vector<std::size_t> others_;  // that may be the slowest without idle times
     // By the rank, none for the one that the others wait for, and by whether idle times are mended.

@@ -217,7 +217,8 @@ def plan_of(options):
 
 def plant(rank, ranks, options, folder):
     cores = sorted(os.sched_getaffinity(0))
-    os.sched_setaffinity(0, {cores[rank % len(cores)]})
+    if ranks <= len(cores):  # else the system shares the cores evenly, which ranks bound to one cannot do
+        os.sched_setaffinity(0, {cores[rank]})
     one = PlantedRank(rank, ranks, options, Path(folder))
     with one.planted("nothing", 0) as step:
         for _ in range(3):

@@ -6,7 +6,9 @@
 #include <utility>
 #include <vector>
 
+#include "import/replay/changed_step.h"
 #include "import/replay/trace_link.h"
+#include "sim/link/link_presets.h"
 #include "tests/catch.h"
 #include "tests/contains.h"
 #include "tests/import/replay/imported_trace.h"
@@ -235,6 +237,76 @@ TEST_CASE("the rank that the others wait for is told, and where it is late", "[d
     CHECK(diagnosis.causes.front().text == "rank 1 is late, and the others wait for it");
     CHECK(contains(diagnosis.causes.front().evidence, "before data loading"));
     CHECK(costs_ms(diagnosis, TraceCause::late_rank) == Approx(costs).epsilon(0.1));
+}
+
+TEST_CASE("causes told by times cost no more than the step took beyond what is expected",
+          "[diagnosis]") {
+    TraceShape late = sound_shape();
+    late.rank = 1;
+    late.idle_us = 12'000;
+    const double costs = step_ms(late) - step_ms(sound_shape());
+    REQUIRE(costs > 2);
+    const std::vector<TracedRank> ranks{waiting(sound_shape(), costs), traced(late, "b.json")};
+    const auto with_expected = [&](double kernel_us) {
+        TraceShape expected = sound_shape();
+        expected.kernel_us = kernel_us;
+        return diagnose(ranks, {}, {.expected = scenario_of(expected)}).diagnosis;
+    };
+    CHECK(costs_ms(with_expected(sound_shape().kernel_us), TraceCause::late_rank) ==
+          Approx(costs).epsilon(0.1));
+    const Diagnosis half = with_expected(1000);
+    CAPTURE(text_of(half));
+    REQUIRE(half.expected < half.traced);
+    CHECK(half.causes.front().kind == TraceCause::late_rank);
+    CHECK(half.causes.front().costs == half.traced - half.least);
+    const Diagnosis none = with_expected(1500);
+    CAPTURE(text_of(none));
+    REQUIRE(none.expected > none.traced);
+    CHECK(none.causes.empty());
+    CHECK(first_line(none).starts_with("This step takes what it should: "));
+    // Settings have no such bound.
+    TraceShape again = sound_shape();
+    again.recomputed_kernels = 2;
+    TraceShape slow = sound_shape();
+    slow.kernel_us = 2000;
+    REQUIRE(step_ms(slow) > step_ms(again));
+    CHECK(kinds_of(diagnosed(again, {.expected = scenario_of(slow)})) ==
+          std::vector{TraceCause::recompute});
+}
+
+TEST_CASE("small buckets are told by the traced link, too, where it reaches the larger ones",
+          "[diagnosis]") {
+    TraceShape shape = sound_shape();
+    shape.wire_us = 4000;
+    shape.bucket_ends = {1, 2, 3, 4};
+    Sound sound{.expected = scenario_of(shape)};
+    sound.expected->sync.bucket_cap = Cap(Bytes{std::int64_t{64} << 20});
+    sound.expected->sync.first_bucket.reset();
+    sound.expected->link = slowed(sound.expected->link, 4);
+    const Diagnosis diagnosis = diagnosed(shape, sound);
+    CAPTURE(text_of(diagnosis));
+    CHECK(kinds_of(diagnosis) == std::vector{TraceCause::small_buckets});
+}
+
+TEST_CASE("what presets leave of the expected step is no cause", "[diagnosis]") {
+    Sound sound = as_sound();
+    sound.expected->link = preset_link(*find_preset("eth-10g"), PresetEnd::typical);
+    TraceShape shape = sound_shape();
+    const Diagnosis typical = diagnosed(shape, sound);
+    CAPTURE(text_of(typical));
+    CHECK(typical.causes.empty());
+    CHECK(to_ms(typical.most) > 1.1 * to_ms(typical.expected));
+    shape.wire_us *= 5;
+    const Diagnosis within = diagnosed(shape, sound);
+    CAPTURE(text_of(within));
+    CHECK(within.traced > within.expected);
+    CHECK(within.traced <= within.most);
+    CHECK(within.causes.empty());
+    shape.wire_us *= 2;
+    const Diagnosis beyond = diagnosed(shape, sound);
+    CAPTURE(text_of(beyond));
+    CHECK(beyond.traced > beyond.most);
+    CHECK(kinds_of(beyond) == std::vector{TraceCause::slow_link});
 }
 
 TEST_CASE("a host that does nothing costs no more than the rank that is then the slowest leaves",
