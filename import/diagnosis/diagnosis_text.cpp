@@ -46,6 +46,11 @@ std::string first_line(const Diagnosis& diagnosis) {
             "--expected and --link compare it.",
             took);
     }
+    if (is_sound && diagnosis.traced < diagnosis.least) {
+        return fmt::format(
+            "This step takes less than it should: {}, and took {}. Is that of the same training?",
+            range, took);
+    }
     return is_sound ? fmt::format("This step takes what it should: {}, and took {}.", range, took)
                     : fmt::format("This step should take {} and took {}.", range, took);
 }

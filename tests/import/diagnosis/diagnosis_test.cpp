@@ -263,7 +263,7 @@ TEST_CASE("causes told by times cost no more than the step took beyond what is e
     CAPTURE(text_of(none));
     REQUIRE(none.expected > none.traced);
     CHECK(none.causes.empty());
-    CHECK(first_line(none).starts_with("This step takes what it should: "));
+    CHECK(first_line(none).starts_with("This step takes less than it should: "));
     // Settings have no such bound.
     TraceShape again = sound_shape();
     again.recomputed_kernels = 2;
