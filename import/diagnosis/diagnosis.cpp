@@ -187,6 +187,9 @@ Diagnosed diagnose(const std::vector<TracedRank>& ranks, const TraceImportReques
         diagnosis.expected = length;
         set_range(replayed, traced.imported.run->alike(), steps.sound_range(), diagnosis);
     };
+    if (sound_length) {
+        expect(*sound_length);
+    }
     Mended mended;
     const auto poor = replay_caveat(replayed.step, replayed.traced.step, "the trace");
     add_what_is_left(replayed, traced.imported, diagnosis.noticeable, diagnosis.causes);
@@ -196,7 +199,6 @@ Diagnosed diagnose(const std::vector<TracedRank>& ranks, const TraceImportReques
     } else {
         Excess excess;
         if (sound_length) {
-            expect(*sound_length);
             excess = {diagnosis.traced - diagnosis.least,
                       steps.sound_range() && diagnosis.traced <= diagnosis.most};
         }
@@ -214,7 +216,9 @@ Diagnosed diagnose(const std::vector<TracedRank>& ranks, const TraceImportReques
         std::ranges::stable_sort(causes, std::ranges::greater{}, &DiagnosedCause::costs);
         diagnosis.causes = std::move(causes);
     }
-    expect(sound_length ? *sound_length : steps.length(mended));
+    if (!sound_length) {
+        expect(steps.length(mended));
+    }
     result.mended = steps.slowest(mended);
     result.scenario = traced.scenario;
     result.traced = traced_process(traced.imported);

@@ -48,7 +48,8 @@ std::string first_line(const Diagnosis& diagnosis) {
     }
     if (is_sound && diagnosis.traced < diagnosis.least) {
         return fmt::format(
-            "This step takes less than it should: {}, and took {}. Is that of the same training?",
+            "This step takes less than it should: {}, and took {}. Is the expected scenario of the "
+            "same training?",
             range, took);
     }
     return is_sound ? fmt::format("This step takes what it should: {}, and took {}.", range, took)
