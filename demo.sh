@@ -38,7 +38,7 @@ quietly() {  # LABEL COMMAND...
 echo "1/4 installing what is missing"
 tools/install_dependencies.sh --run-only
 
-echo "2/4 building bucketwise in $build, some two minutes on two cores"
+echo "2/4 building bucketwise in $build, two to four minutes on two cores"
 # Only the parts that the demonstration needs.
 quietly configuring cmake -S . -B "$build" -G Ninja -D CMAKE_BUILD_TYPE=Release -D BUCKETWISE_CUDA=OFF \
     -D BUCKETWISE_BENCHES=OFF -D BUCKETWISE_BUILD_TESTS=OFF -D BUCKETWISE_BUILD_BENCHMARKS=OFF
@@ -62,7 +62,7 @@ fi
 validate=("$build/cli/bucketwise" validate "$validated" "${link[@]}")
 
 echo
-echo "4/4 ${validate[*]} ${validation[*]} -o $folder, at most a minute and a half"
+echo "4/4 ${validate[*]} ${validation[*]} -o $folder, at most two and a half minutes"
 echo
 "${validate[@]}" "${validation[@]}" -o "$folder"
 cat << TEXT
